@@ -1,0 +1,34 @@
+# ponder_room(NAME SOURCES ... [USES ...] [PRIVATE_USES ...])
+# One static library per room. USES are the rooms and packages its headers show to others;
+# PRIVATE_USES stay inside. tests/tidy reads the #includes and holds them against the picture.
+function(ponder_room NAME)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;USES;PRIVATE_USES" ${ARGN})
+  add_library(${NAME} STATIC ${ROOM_SOURCES})
+  target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${NAME} PUBLIC ${ROOM_USES} PRIVATE ${ROOM_PRIVATE_USES})
+endfunction()
+
+# ponder_program(NAME SOURCES ... USES ...): an executable in build/<preset>/bin.
+function(ponder_program NAME)
+  cmake_parse_arguments(PROGRAM "" "" "SOURCES;USES" ${ARGN})
+  add_executable(${NAME} ${PROGRAM_SOURCES})
+  target_link_libraries(${NAME} PRIVATE ${PROGRAM_USES})
+endfunction()
+
+# ponder_test(NAME SOURCES ... USES ... [LABELS ...] [TIMEOUT s]): a GoogleTest program, each of
+# its tests known to ctest by its own name.
+include(GoogleTest)
+function(ponder_test NAME)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+  add_executable(${NAME} ${TEST_SOURCES})
+  target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${NAME} PRIVATE ${TEST_USES} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${NAME} PRIVATE
+    PONDER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PONDER_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST
+    PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+endfunction()

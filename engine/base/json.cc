@@ -1,0 +1,173 @@
+#include "engine/base/json.h"
+
+#include <fmt/core.h>
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <cmath>
+#include <set>
+
+#include "engine/base/utf8.h"
+
+namespace ponder {
+namespace {
+
+/// Walks the parsed text once more for what Boost accepts and we do not: infinities (1e400) and
+/// duplicate keys, of which it silently keeps the last.
+class StrictHandler {
+ public:
+  static constexpr std::size_t max_object_size = std::size_t(-1);
+  static constexpr std::size_t max_array_size = std::size_t(-1);
+  static constexpr std::size_t max_key_size = std::size_t(-1);
+  static constexpr std::size_t max_string_size = std::size_t(-1);
+  using Code = boost::system::error_code;
+
+  std::string problem;
+
+  bool on_document_begin(Code&) { return true; }
+  bool on_document_end(Code&) { return true; }
+  bool on_object_begin(Code&) {
+    keys_.emplace_back();
+    return true;
+  }
+  bool on_object_end(std::size_t, Code&) {
+    keys_.pop_back();
+    return true;
+  }
+  bool on_array_begin(Code&) { return true; }
+  bool on_array_end(std::size_t, Code&) { return true; }
+  bool on_key_part(std::string_view s, std::size_t, Code&) {
+    key_.append(s);
+    return true;
+  }
+  bool on_key(std::string_view s, std::size_t, Code& ec) {
+    key_.append(s);
+    const bool fresh = keys_.back().insert(key_).second;
+    if (!fresh) {
+      problem = fmt::format("the key \"{}\" stands twice in one object", key_.substr(0, 80));
+      ec = boost::json::error::syntax;
+    }
+    key_.clear();
+    return fresh;
+  }
+  bool on_string_part(std::string_view, std::size_t, Code&) { return true; }
+  bool on_string(std::string_view, std::size_t, Code&) { return true; }
+  bool on_number_part(std::string_view, Code&) { return true; }
+  bool on_int64(std::int64_t, std::string_view, Code&) { return true; }
+  bool on_uint64(std::uint64_t, std::string_view, Code&) { return true; }
+  bool on_double(double d, std::string_view, Code& ec) {
+    if (std::isfinite(d)) return true;
+    problem = "a number is too large";
+    ec = boost::json::error::syntax;
+    return false;
+  }
+  bool on_bool(bool, Code&) { return true; }
+  bool on_null(Code&) { return true; }
+  bool on_comment_part(std::string_view, Code&) { return true; }
+  bool on_comment(std::string_view, Code&) { return true; }
+
+ private:
+  std::vector<std::set<std::string, std::less<>>> keys_;
+  std::string key_;
+};
+
+tl::unexpected<Error> field_error(std::string_view key, std::string message) {
+  Error e{ErrorCode::bad_request, std::move(message)};
+  e.param = std::string(key);
+  return fail(std::move(e));
+}
+}  // namespace
+
+Result<json::value> parse_json(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes)
+    return fail(ErrorCode::too_large,
+                fmt::format("{} bytes of JSON; at most {} are accepted", text.size(),
+                            limits.max_bytes));
+  if (!is_valid_utf8(text)) return fail(ErrorCode::bad_request, "the JSON is not valid UTF-8");
+  json::parse_options options;
+  options.max_depth = limits.max_depth;
+  boost::system::error_code ec;
+  boost::json::basic_parser<StrictHandler> strict(options);
+  const std::size_t used = strict.write_some(false, text.data(), text.size(), ec);
+  if (ec == boost::json::error::too_deep)
+    return fail(ErrorCode::bad_request,
+                fmt::format("the JSON is nested deeper than {} levels", limits.max_depth));
+  if (ec) {
+    const std::string& problem = strict.handler().problem;
+    return fail(ErrorCode::bad_request,
+                fmt::format("not JSON: {} near byte {}", problem.empty() ? ec.message() : problem,
+                            used));
+  }
+  auto value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
+  if (ec) return fail(ErrorCode::bad_request, "not JSON: " + ec.message());
+  return value;
+}
+
+Result<json::object> parse_json_object(std::string_view text, const JsonLimits& limits) {
+  TRY(json::value value, parse_json(text, limits));
+  if (!value.is_object()) return fail(ErrorCode::bad_request, "the JSON must be an object");
+  return std::move(value.as_object());
+}
+
+std::string to_json(const json::value& value) { return json::serialize(value); }
+
+bool has_field(const json::object& object, std::string_view key) {
+  const json::value* v = object.if_contains(key);
+  return v && !v->is_null();
+}
+
+Result<std::string> string_field(const json::object& object, std::string_view key,
+                                 std::string fallback) {
+  const json::value* v = object.if_contains(key);
+  if (!v || v->is_null()) return fallback;
+  if (!v->is_string()) return field_error(key, fmt::format("\"{}\" must be a string", key));
+  return std::string(v->as_string());
+}
+
+Result<bool> bool_field(const json::object& object, std::string_view key, bool fallback) {
+  const json::value* v = object.if_contains(key);
+  if (!v || v->is_null()) return fallback;
+  if (!v->is_bool()) return field_error(key, fmt::format("\"{}\" must be true or false", key));
+  return v->as_bool();
+}
+
+Result<std::int64_t> int_field(const json::object& object, std::string_view key,
+                               std::int64_t fallback, std::int64_t min, std::int64_t max) {
+  const json::value* v = object.if_contains(key);
+  if (!v || v->is_null()) return fallback;
+  std::int64_t n = 0;
+  bool whole = false;
+  if (v->is_int64()) {
+    n = v->as_int64();
+    whole = true;
+  } else if (v->is_double() && v->as_double() == std::floor(v->as_double()) &&
+             std::abs(v->as_double()) < 9e15) {
+    n = static_cast<std::int64_t>(v->as_double());
+    whole = true;
+  }
+  if (!whole || n < min || n > max)
+    return field_error(key, fmt::format("\"{}\" must be a whole number from {} to {}", key, min, max));
+  return n;
+}
+
+Result<double> number_field(const json::object& object, std::string_view key, double fallback,
+                            double min, double max) {
+  const json::value* v = object.if_contains(key);
+  if (!v || v->is_null()) return fallback;
+  double d = 0;
+  if (v->is_double()) {
+    d = v->as_double();
+  } else if (v->is_int64()) {
+    d = static_cast<double>(v->as_int64());
+  } else if (v->is_uint64()) {
+    d = static_cast<double>(v->as_uint64());
+  } else {
+    return field_error(key, fmt::format("\"{}\" must be a number", key));
+  }
+  if (!(d >= min && d <= max))
+    return field_error(key, fmt::format("\"{}\" must be a number from {} to {}", key, min, max));
+  return d;
+}
+
+}  // namespace ponder

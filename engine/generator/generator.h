@@ -1,0 +1,155 @@
+#pragma once
+// The one door to a language model. Three things stand behind it: the worker process
+// (worker_generator.h, in the daemon), the engine itself or the scripted stub (inside the worker
+// process), and later an upstream server. Queue and daemon know only this header.
+//
+// Thread-safe. Callbacks come on a thread of the generator's; they must return at once and may
+// call the generator again.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/generator/chat_request.h"
+
+namespace ponder {
+
+using GenerationId = std::uint64_t;  ///< chosen by the caller, never used twice
+
+struct GenerationRequest {
+  ChatRequest chat;
+  std::optional<std::string> raw_prompt = {};  ///< instead of chat: a rendered prompt
+  SamplingParams sampling;
+  Budgets budgets;
+  bool ignore_eos = false;
+};
+
+/// What a request comes to before any work: the exact prompt and the budgets that fit.
+struct PromptPlan {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t n_ctx = 0;
+  std::int64_t reasoning_budget = 0;  ///< tokens the thinking may use
+  std::int64_t answer_budget = 0;     ///< tokens reserved for the answer
+  std::int64_t total_budget = 0;      ///< tokens both may use together
+  std::string effort_used;            ///< "none" "low" "medium" "xhigh" or a number
+  std::string effort_by;              ///< "template" or "budget"
+};
+
+/// One kind of text in the output.
+enum class Channel { reasoning, answer };
+
+struct Started {
+  PromptPlan plan;
+  std::int64_t cached_tokens = 0;
+  std::string cache_path = "cold";  ///< cold, device, host
+  std::string miss_reason = {};
+};
+struct PrefillProgress {
+  std::int64_t done = 0;
+  std::int64_t total = 0;
+};
+/// Text of whole UTF-8 characters, and the tokens that made it (all tokens so far are the
+/// concatenation over deltas; text may lag behind by what a tag or a character still needs).
+struct Delta {
+  Channel channel = Channel::answer;
+  std::string text;
+  std::vector<std::int32_t> tokens;
+};
+/// A whole tool call, after its last token.
+struct ToolCallMade {
+  ToolCall call;
+};
+
+/// How a generation ended. Only end_token after closed thinking is success.
+enum class Finish {
+  end_token,            ///< the model's own end token, thinking closed (tool calls included)
+  stop_string,          ///< one of the caller's stop strings; success for the chat APIs
+  output_limit,         ///< answer or total budget, or the window, is spent
+  reasoning_exhausted,  ///< thinking spent its budget
+  repetition,           ///< a token cycle
+  stream_lost,          ///< the output ended without an end token (worker exited 0, stream cut)
+  stalled,              ///< no token for stall_s; the worker was replaced
+  cancelled,            ///< by cancel()
+  worker_died,          ///< signal or nonzero exit: the job's doing, counts as an attempt
+  worker_killed,        ///< killed from outside or device lost: nobody's doing, no attempt
+  failed,               ///< see error
+};
+std::string_view to_string(Finish finish);
+
+struct Usage {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;
+  std::int64_t reasoning_tokens = 0;
+  std::int64_t answer_tokens = 0;
+  std::int64_t drafted = 0;
+  std::int64_t accepted = 0;
+  double ttft_s = 0;
+  double prefill_tokens_per_s = 0;
+  double tokens_per_s = 0;
+};
+struct Ended {
+  Finish finish = Finish::failed;
+  Usage usage;
+  std::optional<Error> error = {};  ///< with Finish::failed
+};
+
+/// Receives one generation. Started comes first (unless it fails at once), Ended last and exactly
+/// once; nothing comes after it.
+class OutputSink {
+ public:
+  virtual ~OutputSink() = default;
+  virtual void on_started(const Started& started) = 0;
+  virtual void on_prefill(const PrefillProgress& progress) = 0;
+  virtual void on_delta(const Delta& delta) = 0;
+  virtual void on_tool_call(const ToolCallMade& call) = 0;
+  virtual void on_ended(const Ended& ended) = 0;
+};
+
+struct ModelInfo {
+  std::string id;            ///< "pebble", "stub", or the file's stem
+  std::string model_class;   ///< "demo" for the bundled model, else "user"
+  std::string path;
+  std::int64_t n_ctx = 0;
+  std::string device;        ///< "cpu", ...
+};
+
+enum class GeneratorState { loading, ready, failed };
+
+/// For /health. Truthful within 2 s of any change.
+struct GeneratorStatus {
+  GeneratorState state = GeneratorState::loading;
+  std::string reason;      ///< why it is not ready
+  ModelInfo model;
+  std::int64_t pid = 0;    ///< the worker, or 0
+  std::int64_t restarts = 0;
+  std::string last_error;
+  double uptime_s = 0;
+};
+
+class Generator {
+ public:
+  virtual ~Generator() = default;
+
+  /// Renders and counts: the exact plan, or context_length_exceeded with its three numbers, or
+  /// loading / model_missing when there is nobody to ask. `done` is called exactly once.
+  virtual void plan(GenerationRequest request, std::function<void(Result<PromptPlan>)> done) = 0;
+
+  /// Token ids of `text` (special tokens parsed if `special`).
+  virtual void tokenize(std::string text, bool special,
+                        std::function<void(Result<std::vector<std::int32_t>>)> done) = 0;
+
+  /// Starts a generation. The sink is kept until Ended.
+  virtual void start(GenerationId id, GenerationRequest request,
+                     std::shared_ptr<OutputSink> sink) = 0;
+
+  /// Ends it as `cancelled` within one prefill chunk or one decode step. Unknown or ended ids are
+  /// ignored.
+  virtual void cancel(GenerationId id) = 0;
+
+  virtual GeneratorStatus status() const = 0;
+};
+
+}  // namespace ponder
