@@ -1,0 +1,68 @@
+#pragma once
+// Bytes to token ids and back: byte-level BPE with the pre-tokenizers of the Qwen family.
+// Const after construction and thread-safe. Encoding never normalises Unicode; bytes that are not
+// valid UTF-8 become the tokens of their bytes, so decode(encode(x)) == x for any bytes.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace ponder::text {
+
+using TokenId = std::int32_t;
+
+/// What a GGUF file says of its tokenizer (keys tokenizer.ggml.*).
+struct TokenizerSpec {
+  std::string model;                ///< "gpt2"
+  std::string pre;                  ///< "qwen35" or "qwen2"
+  std::vector<std::string> tokens;  ///< in the byte-to-character alphabet of GPT-2
+  std::vector<std::int32_t> types;  ///< 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+  std::vector<std::string> merges;  ///< "left right"
+  TokenId bos = -1;
+  TokenId eos = -1;
+};
+
+class Tokenizer {
+ public:
+  /// Checks the vocabulary (bounds, byte coverage, merges) and builds the tables. model_missing
+  /// with a sentence for a pre-tokenizer or model it does not know.
+  static Result<std::unique_ptr<Tokenizer>> create(TokenizerSpec spec);
+  virtual ~Tokenizer() = default;
+
+  /// Ids of `text`. With `special`, the texts of control and user-defined tokens become their ids
+  /// (longest match first); without, they are plain text: use that for anything a user wrote.
+  /// Never adds a BOS. O(n log n) in the length of a piece.
+  virtual std::vector<TokenId> encode(std::string_view text, bool special) const = 0;
+
+  /// The bytes of one token (may be part of a character; the literal text for added tokens).
+  virtual std::string_view bytes_of(TokenId id) const = 0;
+  virtual std::string decode(std::span<const TokenId> ids) const = 0;
+
+  /// The id of an added (control or user-defined) token by its text, or -1.
+  virtual TokenId special_id(std::string_view text) const = 0;
+  virtual bool is_control(TokenId id) const = 0;  ///< type 3
+  /// Ends a turn: eos, and <|im_end|>, <|endoftext|> and their kin by text.
+  virtual bool is_end(TokenId id) const = 0;
+  virtual std::int32_t size() const = 0;
+  virtual TokenId eos() const = 0;
+};
+
+/// Collects bytes of tokens and gives out whole UTF-8 characters only. One per output stream.
+class Detokenizer {
+ public:
+  explicit Detokenizer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// The characters completed by `id` (bytes that can never become one come out as U+FFFD).
+  std::string push(TokenId id);
+  /// What is still held back, with U+FFFD for a cut character.
+  std::string flush();
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string held_;
+};
+
+}  // namespace ponder::text

@@ -1,0 +1,141 @@
+#pragma once
+// The durable queue: the one scheduler behind every door. Owns the database, the order of work
+// and the running set, all on one thread of its own (the queue thread). Every method here may be
+// called from any thread; callbacks run on the queue thread and must return at once.
+//
+// Promises: a job's id leaves submit() only after its row is committed with synchronous=FULL; a
+// terminal row is committed FULL before anyone is told; a terminal state never changes; an
+// attempt is finished only by the instance that claimed it.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/generator/generator.h"
+#include "jobs/job.h"
+
+namespace ponder::jobs {
+
+struct Options {
+  std::filesystem::path database;
+  int max_queued = 1000;          ///< queued jobs of both lanes; beyond it submit is queue_full
+  int max_turns_waiting = 64;     ///< chat turns waiting for a place
+  int max_running_batch = 1;
+  int max_running_interactive = 2;  ///< asks and chat turns
+  double ageing_s = 300;          ///< a batch job that waited this long goes before newer asks
+  int max_attempts = 3;           ///< worker deaths of one job before failed(poison)
+  int flush_ms = 250;             ///< streamed text reaches the database at least this often
+  int keep_read = 50;             ///< newest results that were read
+  int keep_unread = 1000;
+  int keep_unread_days = 30;
+  std::string build;              ///< for the envelope
+};
+
+/// What changed the answer of submit().
+struct Submitted {
+  json::object envelope;
+  bool created = true;  ///< false: an existing job (key or twin), named in the envelope's note
+};
+
+/// A call that can be given up, e.g. because its client went away. The callback then never runs.
+using CallId = std::uint64_t;
+
+struct ListFilter {
+  std::optional<State> state;
+  std::string workspace;  ///< empty: all
+  std::string label;      ///< empty: all
+  int limit = 50;         ///< 1..500
+  std::string before;     ///< id; empty: from the newest
+};
+struct ListPage {
+  std::vector<json::object> jobs;  ///< envelopes without texts, newest first
+  std::string next_before;         ///< empty: no more
+};
+
+enum class Part { answer, reasoning, partial };
+struct ResultPage {
+  std::string job_id;
+  State state = State::queued;
+  Part part = Part::answer;
+  std::int64_t offset = 0;       ///< code points, as are the next three
+  std::int64_t next_offset = -1; ///< -1: this was the end
+  std::int64_t total_chars = 0;
+  bool truncated = false;
+  std::string text;
+};
+
+/// One server-sent event of a job. Positions grow; a stream resumed `after` a position misses
+/// nothing and repeats nothing.
+struct JobEvent {
+  std::int64_t position = 0;
+  std::string type;  ///< state, progress, reasoning, answer, end
+  json::object data; ///< end: the final envelope
+};
+
+struct QueueStatus {
+  int running = 0;
+  int ask = 0;    ///< waiting, asks and chat turns
+  int batch = 0;  ///< waiting batch jobs
+  int limit = 0;
+  bool store_ok = true;
+  std::string store_reason;
+  std::int64_t free_bytes = 0;
+};
+
+class JobQueue {
+ public:
+  /// Opens or creates the database, moves every row of a dead instance on (a batch job and an ask
+  /// whose id was told: queued again; another ask: interrupted), starts the queue thread. The
+  /// caller holds the instance lock. The generator and the clock must outlive the queue.
+  static Result<std::unique_ptr<JobQueue>> open(Options options, Generator& generator,
+                                                const Clock& clock);
+  virtual ~JobQueue() = default;
+
+  /// Checks the prompt against the window (when the generator can be asked), then commits the row.
+  virtual CallId submit(JobSpec spec, std::function<void(Result<Submitted>)> done) = 0;
+
+  /// The envelope. With wait_ms > 0 on a job that is not terminal: when its state or phase
+  /// changes, or at the bound with what is then true. An ask whose wait ran out counts as told.
+  virtual CallId get(std::string id, std::int64_t wait_ms,
+                     std::function<void(Result<json::object>)> done) = 0;
+
+  virtual CallId list(ListFilter filter, std::function<void(Result<ListPage>)> done) = 0;
+
+  /// `limit` < 0: the whole part. The answer of a job that did not complete is not_completed.
+  /// Reading an answer to its end marks the result as read, for retention.
+  virtual CallId result(std::string id, Part part, std::int64_t offset, std::int64_t limit,
+                        std::function<void(Result<ResultPage>)> done) = 0;
+
+  /// Idempotent: the final envelope, once the job has ended.
+  virtual CallId cancel(std::string id, std::function<void(Result<json::object>)> done) = 0;
+  virtual CallId remove(std::string id, std::function<void(Result<void>)> done) = 0;
+  virtual CallId pin(std::string id, bool pinned,
+                     std::function<void(Result<json::object>)> done) = 0;
+
+  /// Events after `after` (0: all) until `end`. The error callback comes instead, for an unknown
+  /// id. Give up with forget().
+  virtual CallId events(std::string id, std::int64_t after, std::function<void(JobEvent)> event,
+                        std::function<void(Error)> failed) = 0;
+
+  /// Gives up a pending submit, get, cancel or event stream.
+  virtual void forget(CallId call) = 0;
+
+  /// A chat turn: waits for its place in the ask lane, then runs; no row. A full lane ends it at
+  /// once as failed(queue_full).
+  virtual CallId start_turn(GenerationRequest request, std::shared_ptr<OutputSink> sink) = 0;
+  /// Its client went away.
+  virtual void cancel_turn(CallId turn) = 0;
+
+  virtual QueueStatus status() const = 0;
+
+  /// Clean stop: no new work; running batch jobs go back to queued with no attempt counted, asks
+  /// become interrupted, turns end cancelled, everything is on disk. Blocks until then.
+  virtual void stop() = 0;
+};
+
+}  // namespace ponder::jobs
