@@ -1,0 +1,67 @@
+#pragma once
+// A Generator that lives in another process: `ponder-engine worker`, started and replaced here.
+// A bad model file, a device fault or the OOM killer costs the generations of one worker and
+// never this process.
+//
+// One thread of its own starts the worker, reads its socket, calls the sinks and supervises;
+// calls from other threads only leave messages for it. Thread-safe.
+//
+// How a generation ends when its worker does:
+//   exit 0, or its socket closed without an Ended        stream_lost
+//   SIGKILL, SIGTERM, SIGINT, SIGHUP from outside        worker_killed
+//   exit kExitDeviceLost (protocol.h)                    worker_killed
+//   another signal or exit code, a frame it may not send worker_died
+//   no event of it for stall_s                           stalled; others of this worker:
+//                                                        worker_killed
+//   cancel() was called before any of these              cancelled
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engine/generator/generator.h"
+
+namespace ponder {
+
+struct WorkerOptions {
+  std::filesystem::path engine_program = {};  ///< empty: ponder-engine beside the executable
+  std::filesystem::path model_path = {};      ///< not used with `stub`
+  std::string model_id = {};                  ///< empty: from the file's name
+  std::string model_class = {};               ///< empty: from the file's name
+  std::int64_t n_ctx = 0;                     ///< 0: the model's default
+  int threads = 0;                            ///< 0: the machine's cores
+  std::string kv = "f16";
+  bool stub = false;         ///< the scripted stub instead of a model
+  double stall_s = 60;       ///< no event of a running generation for so long: replace the worker
+  double load_wait_s = 60;   ///< how long a call waits for a worker that is loading
+  double back_off_s = 0.1;   ///< pause before the second quick restart; doubles up to 5 s
+  int max_load_deaths = 5;   ///< so many workers in a row that died loading: failed, no more tries
+};
+
+class WorkerGenerator final : public Generator {
+ public:
+  /// Starts the worker at once and returns; status() tells how it goes. A worker that cannot use
+  /// its model is not started again: state failed, with its sentence as the reason.
+  explicit WorkerGenerator(WorkerOptions options);
+  /// Ends what runs as cancelled, ends the worker and waits until it is gone.
+  ~WorkerGenerator() override;
+
+  /// While the worker loads, calls wait for it up to load_wait_s and then are `loading`. A worker
+  /// that dies under a plan or tokenize call gets it once more, then it is engine_error.
+  void plan(GenerationRequest request, std::function<void(Result<PromptPlan>)> done) override;
+  void tokenize(std::string text, bool special,
+                std::function<void(Result<std::vector<std::int32_t>>)> done) override;
+  void start(GenerationId id, GenerationRequest request,
+             std::shared_ptr<OutputSink> sink) override;
+  void cancel(GenerationId id) override;
+
+  /// pid is 0 while no worker lives. With `ready` a reason means that the worker has not answered
+  /// for more than two seconds.
+  GeneratorStatus status() const override;
+
+ private:
+  class Supervisor;
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+}  // namespace ponder
