@@ -16,7 +16,8 @@ function(ponder_program NAME)
 endfunction()
 
 # ponder_test(NAME SOURCES ... USES ... [LABELS ...] [TIMEOUT s]): a GoogleTest program, each of
-# its tests known to ctest by its own name.
+# its tests known to ctest by its own name. The labels asan and tsan put it into those runs of
+# scripts/test; gpu and bench keep it out of them.
 include(GoogleTest)
 function(ponder_test NAME)
   cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;USES;LABELS" ${ARGN})
@@ -29,6 +30,13 @@ function(ponder_test NAME)
   target_compile_definitions(${NAME} PRIVATE
     PONDER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" PONDER_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  foreach(kind asan tsan)
+    if(kind IN_LIST TEST_LABELS)
+      string(TOUPPER ${kind} upper)
+      set_property(GLOBAL APPEND PROPERTY PONDER_${upper}_TESTS ${NAME})
+    endif()
+  endforeach()
+  list(JOIN TEST_LABELS "+" joined)  # ctest -L asan finds "asan+tsan" too
   gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+    PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${joined}")
 endfunction()

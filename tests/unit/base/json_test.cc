@@ -1,0 +1,55 @@
+#include "engine/base/json.h"
+
+#include <gtest/gtest.h>
+
+namespace ponder {
+namespace {
+ErrorCode code_of(std::string_view text, const JsonLimits& limits = {}) {
+  const auto r = parse_json(text, limits);
+  return r ? ErrorCode::internal : r.error().code;
+}
+}  // namespace
+
+TEST(Json, KeepsTheOrderOfKeys) {
+  const auto v = parse_json(R"({"z":1,"a":{"y":[1,2.5,"é"],"b":null}})");
+  ASSERT_TRUE(v);
+  EXPECT_EQ(to_json(*v), R"({"z":1,"a":{"y":[1,2.5E0,"é"],"b":null}})");
+}
+
+TEST(Json, RefusesWhatBoostWouldSilentlyBend) {
+  EXPECT_EQ(code_of(R"({"a":1,"a":2})"), ErrorCode::bad_request);
+  EXPECT_EQ(code_of(R"({"n":1e400})"), ErrorCode::bad_request);
+  EXPECT_EQ(code_of("{} {}"), ErrorCode::bad_request);
+  EXPECT_EQ(code_of("\"\xFF\""), ErrorCode::bad_request);
+  EXPECT_EQ(code_of("NaN"), ErrorCode::bad_request);
+  EXPECT_EQ(code_of(""), ErrorCode::bad_request);
+  EXPECT_TRUE(parse_json(R"({"a":{"a":1},"b":[{"a":1},{"a":2}]})"));
+}
+
+TEST(Json, BoundsSizeAndDepthBeforeAnyWork) {
+  EXPECT_EQ(code_of(std::string(101, ' '), {.max_bytes = 100}), ErrorCode::too_large);
+  for (const std::size_t depth : {65u, 1'000u, 10'000u, 1'000'000u}) {
+    const auto r = parse_json(std::string(depth, '['));
+    ASSERT_FALSE(r);
+    EXPECT_NE(r.error().message.find("64 levels"), std::string::npos) << r.error().message;
+  }
+  EXPECT_TRUE(parse_json(std::string(60, '[') + std::string(60, ']')));
+}
+
+TEST(Json, FieldsNameTheFieldAndTheRange) {
+  const json::object o = parse_json(R"({"s":"x","i":3,"d":3.0,"h":3.5,"b":true,"n":null})")->as_object();
+  EXPECT_EQ(string_field(o, "s").value(), "x");
+  EXPECT_EQ(string_field(o, "n", "fallback").value(), "fallback");
+  EXPECT_EQ(int_field(o, "i", 0, 0, 10).value(), 3);
+  EXPECT_EQ(int_field(o, "d", 0, 0, 10).value(), 3);
+  EXPECT_FALSE(int_field(o, "h", 0, 0, 10));
+  EXPECT_FALSE(int_field(o, "b", 0, 0, 1)) << "true is not 1";
+  EXPECT_EQ(number_field(o, "h", 0, 0, 10).value(), 3.5);
+  EXPECT_TRUE(bool_field(o, "b", false).value());
+  const auto bad = int_field(o, "i", 0, 4, 10);
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().param, "i");
+  EXPECT_NE(bad.error().message.find("4 to 10"), std::string::npos);
+  EXPECT_FALSE(has_field(o, "n"));
+}
+}  // namespace ponder
