@@ -1,0 +1,194 @@
+// Starting the local daemon from a client.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "clients/cpp/connection.h"
+#include "clients/cpp/daemon_client.h"
+#include "clients/cpp/instance_lock.h"
+#include "engine/base/clock.h"
+#include "engine/base/unique_fd.h"
+#include "engine/base/utf8.h"
+
+extern char** environ;
+
+namespace ponder::client {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kPollMs = 20;
+
+Result<bool> answers(const Places& places, const Bounds& bounds) {
+  TRY(const Connection made, Connection::to_socket(places.socket, bounds));
+  return made.connected();
+}
+
+/// A file without a name, for what ponderd says before it has its log. A pipe would break under a
+/// daemon that keeps the descriptor after we are gone.
+UniqueFd nameless_file() {
+  std::string name = (fs::temp_directory_path() / "ponder-start-XXXXXX").string();
+  UniqueFd fd(::mkstemp(name.data()));
+  if (fd) {
+    ::unlink(name.c_str());
+    ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
+  }
+  return fd;
+}
+
+/// The last line of what ponderd said, for the error's sentence.
+std::string last_line_of(int fd) {
+  std::string text(4096, '\0');
+  const off_t size = ::lseek(fd, 0, SEEK_END);
+  const off_t from = size > 4096 ? size - 4096 : 0;
+  const ssize_t n = ::pread(fd, text.data(), text.size(), from);
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r'))
+    text.pop_back();
+  if (const std::size_t line = text.rfind('\n'); line != std::string::npos) text.erase(0, line + 1);
+  return replace_invalid(text);
+}
+
+/// Runs `ponderd --detach` with nothing of ours but the environment: default signals, no terminal,
+/// no descriptor but `said` as its stdout and stderr, a session of its own.
+Result<pid_t> spawn_ponderd(const Places& places, int said) {
+  const fs::path program = executable_dir() / "ponderd";
+  if (::access(program.c_str(), X_OK) != 0)
+    return fail(
+        ErrorCode::unreachable,
+        fmt::format("no daemon is running, and {} is not there to start one", program.string()),
+        "install ponderd beside this program, or start it by hand");
+  std::vector<std::string> words{program.string(), "--detach"};
+  if (places.explicit_home) {
+    words.push_back("--home");
+    words.push_back(places.state_dir.string());
+  }
+  std::vector<char*> argv;
+  for (std::string& word : words)
+    argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  if (said >= 0) {
+    posix_spawn_file_actions_adddup2(&actions, said, 1);
+    posix_spawn_file_actions_adddup2(&actions, said, 2);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+  }
+  short flags = POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
+#ifdef POSIX_SPAWN_SETSID
+  flags |= POSIX_SPAWN_SETSID;
+#endif
+#if defined(__GLIBC__)
+  posix_spawn_file_actions_addchdir_np(&actions, "/");
+  posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+#elif defined(__APPLE__)
+  flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
+#endif
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t all, none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, flags);
+  pid_t pid = 0;
+  const int error =
+      ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0)
+    return fail(ErrorCode::unreachable,
+                fmt::format("{} could not be started: {}", program.string(), std::strerror(error)));
+  return pid;
+}
+
+Error start_failed(const Places& places, const UniqueFd& said) {
+  const std::string why = said ? last_line_of(said.get()) : "";
+  return {ErrorCode::unreachable,
+          "the daemon did not start" + (why.empty() ? std::string() : ": " + why),
+          fmt::format("its log is {}; `ponder serve` shows it at work",
+                      (places.logs_dir / "ponderd.log").string())};
+}
+
+/// The starter whose turn it is: spawns and waits until the socket answers.
+Result<void> start_and_wait(const Places& places, const Bounds& bounds) {
+  const UniqueFd said = nameless_file();
+  TRY(const pid_t pid, spawn_ponderd(places, said.get()));
+  bool running = true;
+  for (;;) {
+    TRY(const bool up, answers(places, bounds));
+    int status = 0;
+    if (running && ::waitpid(pid, &status, up ? 0 : WNOHANG) == pid) running = false;
+    if (up) return {};
+    // A daemon that somebody started by hand at this moment counts as well.
+    if (!running && (!WIFEXITED(status) || WEXITSTATUS(status) != 0) &&
+        !read_instance_lock(places.lock).held)
+      return fail(start_failed(places, said));
+    if (bounds.interrupt && bounds.interrupt->triggered())
+      return fail(ErrorCode::cancelled, "interrupted");
+    if (bounds.left_ms() == 0) return fail(start_failed(places, said));
+    std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+  }
+}
+}  // namespace
+
+std::string stopped_sentence(const Places& places) {
+  const UniqueFd fd(::open(places.stopped_marker.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat s {};
+  if (!fd || ::fstat(fd.get(), &s) != 0) return {};
+  char text[64] = {};
+  const ssize_t n = ::pread(fd.get(), text, sizeof text - 1, 0);
+  std::string when(text, n > 0 ? static_cast<std::size_t>(n) : 0);
+  when = when.substr(0, when.find_first_not_of("0123456789-:.TZ"));
+  if (when.size() < 20) when = rfc3339(static_cast<std::int64_t>(s.st_mtime) * 1000);
+  return fmt::format("stopped by its owner at {}; `ponder start`", when);
+}
+
+Result<void> start_daemon(const Places& places, bool by_owner, Interrupt* interrupt,
+                          int timeout_ms) {
+  if (by_owner) {
+    std::error_code ec;
+    fs::remove(places.stopped_marker, ec);
+    if (ec)
+      return fail(ErrorCode::storage, fmt::format("{} cannot be removed: {}",
+                                                  places.stopped_marker.string(), ec.message()));
+  } else if (std::string sentence = stopped_sentence(places); !sentence.empty()) {
+    return fail(ErrorCode::unreachable, sentence, "ponder start");
+  }
+  TRY_VOID(make_private_dir(places.state_dir));
+  const Bounds bounds = Bounds::within(timeout_ms, interrupt);
+  const fs::path turn_file = places.state_dir / "start.lock";
+  const UniqueFd turn(::open(turn_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!turn)
+    return fail(ErrorCode::storage,
+                fmt::format("{} cannot be opened: {}", turn_file.string(), std::strerror(errno)));
+  for (;;) {
+    TRY(const bool up, answers(places, bounds));
+    if (up) return {};
+    if (::flock(turn.get(), LOCK_EX | LOCK_NB) == 0) break;
+    if (interrupt && interrupt->triggered()) return fail(ErrorCode::cancelled, "interrupted");
+    if (bounds.left_ms() == 0) return fail(start_failed(places, UniqueFd()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+  }
+  TRY(const bool up, answers(places, bounds));  // the one before us may have done it
+  if (up) return {};
+  return start_and_wait(places, bounds);
+}
+
+}  // namespace ponder::client
