@@ -1,0 +1,59 @@
+#pragma once
+// Causal softmax attention over a cache of keys and values, and the writing of that cache.
+//
+//   s_j = scale * q . k_j for j = 0..position;  y = sum_j softmax(s)_j v_j
+//
+// The cache of one layer is a table of blocks of 64 positions: block b holds positions 64 b .. 64 b
+// + 63 of all KV heads. Blocks are allocated by the caller (kv_block_bytes(), aligned to 64) as the
+// sequence grows, may be copied bytewise and shared once full. Inside a block, for each KV head:
+// keys as [4 groups of 16 positions][head_dim][16 positions], then values as [64][head_dim].
+// Only positions that were written are ever read.
+//
+// Order of summation, whatever n: blocks from 0 upwards with a running maximum, dot products over
+// head_dim in one chain, positions of a block in order. Query head h reads KV head
+// h / (heads / kv_heads). Softmax statistics are f32.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace ponder::kernels {
+
+enum class KvElement : std::uint8_t { f32, f16 };
+
+struct KvShape {
+  KvElement element = KvElement::f16;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;  ///< a multiple of 16, at most 256
+};
+
+inline constexpr std::int64_t kKvBlockPositions = 64;
+std::size_t kv_block_bytes(const KvShape& shape);
+
+/// Stores keys and values of n rows at positions first_position... f16 rounds to nearest even.
+struct KvWrite {
+  KvShape shape;
+  std::span<std::byte* const> blocks;  ///< of this layer; enough for the last position
+  std::int64_t first_position = 0;
+  std::int64_t n = 0;
+  const float* k = nullptr;   ///< [n, kv_heads, head_dim]
+  const float* v = nullptr;   ///< [n, kv_heads, head_dim]
+  std::int64_t k_stride = 0;  ///< floats from row to row; 0: kv_heads * head_dim
+  std::int64_t v_stride = 0;
+};
+
+/// Row i stands at position first_position + i and sees positions 0 .. first_position + i, which
+/// must have been written. y must not overlap q.
+struct Attention {
+  KvShape shape;
+  std::span<const std::byte* const> blocks;
+  std::int64_t first_position = 0;
+  std::int64_t n = 0;
+  std::int64_t heads = 0;          ///< a multiple of kv_heads
+  const float* q = nullptr;        ///< [n, heads, head_dim]
+  std::int64_t q_head_stride = 0;  ///< floats from head to head; 0: head_dim
+  std::int64_t q_row_stride = 0;   ///< floats from row to row; 0: heads * q_head_stride
+  float* y = nullptr;              ///< [n, heads, head_dim], written
+  float scale = 0.0f;              ///< 0: 1 / sqrt(head_dim)
+};
+
+}  // namespace ponder::kernels
