@@ -11,7 +11,9 @@ namespace {
 constexpr std::int64_t kMost = std::int64_t{1} << 40;
 constexpr std::int64_t kAnswerReserve = 8192;
 
-std::int64_t bounded(std::int64_t n) { return std::clamp<std::int64_t>(n, 0, kMost); }
+std::int64_t bounded(std::int64_t n) {
+  return std::clamp<std::int64_t>(n, 0, kMost);
+}
 
 }  // namespace
 
@@ -37,15 +39,15 @@ Result<BudgetPlan> plan_budgets(std::int64_t prompt_tokens, std::int64_t n_ctx,
                 explicit_sum > 1 && prompt_tokens < n_ctx
                     ? "lower max_reasoning_tokens or max_answer_tokens, or shorten the prompt"
                     : "shorten the prompt, or give the daemon a larger --ctx"};
-    error.details = {{"n_prompt_tokens", prompt_tokens}, {"n_reserved", reserved}, {"n_ctx", n_ctx}};
+    error.details = {
+        {"n_prompt_tokens", prompt_tokens}, {"n_reserved", reserved}, {"n_ctx", n_ctx}};
     return fail(std::move(error));
   }
 
   const std::int64_t left = n_ctx - prompt_tokens;
   const std::int64_t reserve = std::min(kAnswerReserve, left / 4);
   const bool firm_reasoning = reasoning && !budgets.defaulted;
-  if (effort_budget)
-    reasoning = std::min(bounded(*effort_budget), reasoning.value_or(kMost));
+  if (effort_budget) reasoning = std::min(bounded(*effort_budget), reasoning.value_or(kMost));
   if (!thinks) reasoning = 0;
 
   // What the answer is sure of: its own budget, else the reserve. A defaulted answer budget gives

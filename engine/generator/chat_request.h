@@ -42,7 +42,7 @@ Result<Effort> parse_effort(std::string_view text);
 struct ChatRequest {
   std::vector<Message> messages;
   json::array tools = {};  ///< as the client sent them, {"type":"function","function":{...}}
-  std::optional<Effort> effort = {};  ///< unset: the door's default
+  std::optional<Effort> effort = {};     ///< unset: the door's default
   json::object template_arguments = {};  ///< other chat_template_kwargs, for the template only
 };
 

@@ -109,11 +109,11 @@ class OutputSink {
 };
 
 struct ModelInfo {
-  std::string id;            ///< "pebble", "stub", or the file's stem
-  std::string model_class;   ///< "demo" for the bundled model, else "user"
+  std::string id;           ///< "pebble", "stub", or the file's stem
+  std::string model_class;  ///< "demo" for the bundled model, else "user"
   std::string path;
   std::int64_t n_ctx = 0;
-  std::string device;        ///< "cpu", ...
+  std::string device;  ///< "cpu", ...
 };
 
 enum class GeneratorState { loading, ready, failed };
@@ -121,9 +121,9 @@ enum class GeneratorState { loading, ready, failed };
 /// For /health. Truthful within 2 s of any change.
 struct GeneratorStatus {
   GeneratorState state = GeneratorState::loading;
-  std::string reason;      ///< why it is not ready
+  std::string reason;  ///< why it is not ready
   ModelInfo model;
-  std::int64_t pid = 0;    ///< the worker, or 0
+  std::int64_t pid = 0;  ///< the worker, or 0
   std::int64_t restarts = 0;
   std::string last_error;
   double uptime_s = 0;

@@ -31,11 +31,11 @@ struct WorkerOptions {
   std::int64_t n_ctx = 0;                     ///< 0: the model's default
   int threads = 0;                            ///< 0: the machine's cores
   std::string kv = "f16";
-  bool stub = false;         ///< the scripted stub instead of a model
-  double stall_s = 60;       ///< no event of a running generation for so long: replace the worker
-  double load_wait_s = 60;   ///< how long a call waits for a worker that is loading
-  double back_off_s = 0.1;   ///< pause before the second quick restart; doubles up to 5 s
-  int max_load_deaths = 5;   ///< so many workers in a row that died loading: failed, no more tries
+  bool stub = false;        ///< the scripted stub instead of a model
+  double stall_s = 60;      ///< no event of a running generation for so long: replace the worker
+  double load_wait_s = 60;  ///< how long a call waits for a worker that is loading
+  double back_off_s = 0.1;  ///< pause before the second quick restart; doubles up to 5 s
+  int max_load_deaths = 5;  ///< so many workers in a row that died loading: failed, no more tries
 };
 
 class WorkerGenerator final : public Generator {
@@ -51,8 +51,7 @@ class WorkerGenerator final : public Generator {
   void plan(GenerationRequest request, std::function<void(Result<PromptPlan>)> done) override;
   void tokenize(std::string text, bool special,
                 std::function<void(Result<std::vector<std::int32_t>>)> done) override;
-  void start(GenerationId id, GenerationRequest request,
-             std::shared_ptr<OutputSink> sink) override;
+  void start(GenerationId id, GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void cancel(GenerationId id) override;
 
   /// pid is 0 while no worker lives. With `ready` a reason means that the worker has not answered

@@ -1,0 +1,727 @@
+#include "engine/generator/worker_generator.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "engine/base/places.h"
+#include "engine/base/unique_fd.h"
+#include "engine/generator/protocol.h"
+#include "engine/generator/worker_process.h"
+
+namespace ponder {
+namespace {
+
+using Time = std::chrono::steady_clock::time_point;
+using Seconds = std::chrono::duration<double>;
+
+constexpr double kPingEvery = 1.0;     // status() must be true within two seconds
+constexpr double kAnswerWithin = 2.0;  // a pong later than this is worth a word in status()
+constexpr double kLongLife = 10.0;     // a worker that lived this long does not count as quick
+constexpr double kMostBackOff = 5.0;
+constexpr double kMostDeviceBackOff = 60.0;  // a lost device may need a while to come back
+constexpr int kReapPatienceMs = 1000;
+
+Time now() {
+  return std::chrono::steady_clock::now();
+}
+double seconds_since(Time then) {
+  return Seconds(now() - then).count();
+}
+Time after(Time then, double seconds) {
+  return then + std::chrono::duration_cast<Time::duration>(Seconds(std::min(seconds, 1e8)));
+}
+
+/// A plan or tokenize call: its frame, and what to do with its reply or with an error.
+struct Call {
+  std::string frame;
+  std::function<void(Result<PromptPlan>)> planned = {};
+  std::function<void(Result<std::vector<std::int32_t>>)> tokenized = {};
+  Time deadline = {};
+  bool sent = false;
+  int deaths = 0;  ///< workers that died with this call
+
+  void give_up(const Error& error) {
+    if (planned) planned(fail(error));
+    if (tokenized) tokenized(fail(error));
+  }
+};
+
+struct Generation {
+  std::shared_ptr<OutputSink> sink;
+  std::string frame;   ///< until it is sent
+  Time deadline = {};  ///< for being sent
+  bool sent = false;
+  bool started = false;
+  bool cancelled = false;
+  Time asked = {};
+  Time last_event = {};
+  Time first_token = {};
+  Usage usage = {};  ///< what was seen of it, for an end that the worker could not tell
+
+  void count(const Delta& delta) {
+    const auto n = static_cast<std::int64_t>(delta.tokens.size());
+    if (n == 0) return;
+    if (first_token == Time{}) {
+      first_token = last_event;
+      usage.ttft_s = Seconds(first_token - asked).count();
+    }
+    (delta.channel == Channel::reasoning ? usage.reasoning_tokens : usage.answer_tokens) += n;
+    const double decode_s = Seconds(last_event - first_token).count();
+    const std::int64_t made = usage.reasoning_tokens + usage.answer_tokens;
+    if (decode_s > 0) usage.tokens_per_s = static_cast<double>(made - 1) / decode_s;
+  }
+};
+
+// What other threads leave for the supervisor's.
+struct NewCall {
+  protocol::CallId id;
+  Result<std::string> frame;
+  Call call;
+};
+struct NewGeneration {
+  GenerationId id;
+  Result<std::string> frame;
+  std::shared_ptr<OutputSink> sink;
+};
+struct CancelGeneration {
+  GenerationId id;
+};
+using Command = std::variant<NewCall, NewGeneration, CancelGeneration>;
+
+/// Why a worker is over.
+enum class Cause { by_itself, bad_frame, stalled };
+
+bool sent_from_outside(int signal) {
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+}
+
+Finish finish_of(const ProcessEnd& end, Cause cause, const Generation& g, double stall_s) {
+  if (g.cancelled) return Finish::cancelled;
+  if (cause == Cause::bad_frame) return Finish::worker_died;
+  if (cause == Cause::stalled)
+    return seconds_since(g.last_event) >= stall_s ? Finish::stalled : Finish::worker_killed;
+  if (!end.known) return Finish::worker_died;
+  if (end.forced) return Finish::stream_lost;
+  if (end.exited) {
+    if (end.code == 0) return Finish::stream_lost;
+    return end.code == protocol::kExitDeviceLost ? Finish::worker_killed : Finish::worker_died;
+  }
+  return sent_from_outside(end.signal) ? Finish::worker_killed : Finish::worker_died;
+}
+
+std::vector<std::string> arguments_of(const WorkerOptions& o) {
+  const auto program =
+      o.engine_program.empty() ? executable_dir() / "ponder-engine" : o.engine_program;
+  std::vector<std::string> argv{program.string(), "worker"};
+  const auto add = [&](const char* name, const std::string& value) {
+    argv.insert(argv.end(), {name, value});
+  };
+  if (o.stub)
+    argv.push_back("--stub");
+  else
+    add("--model", o.model_path.string());
+  if (!o.model_id.empty()) add("--model-id", o.model_id);
+  if (!o.model_class.empty()) add("--model-class", o.model_class);
+  if (o.n_ctx > 0) add("--ctx", std::to_string(o.n_ctx));
+  if (o.threads > 0) add("--threads", std::to_string(o.threads));
+  if (!o.stub && !o.kv.empty()) add("--kv", o.kv);
+  return argv;
+}
+
+}  // namespace
+
+class WorkerGenerator::Supervisor {
+ public:
+  explicit Supervisor(WorkerOptions options) : options_(std::move(options)) {
+    int ends[2];
+    CHECK(::pipe(ends) == 0);
+    for (const int fd : ends) {
+      ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+      ::fcntl(fd, F_SETFL, O_NONBLOCK);
+    }
+    wake_read_.reset(ends[0]);
+    wake_write_.reset(ends[1]);
+    status_.model.id = options_.model_id;
+    status_.model.model_class = options_.model_class;
+    status_.model.path = options_.model_path.string();
+    status_.reason = "the engine is starting";
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Supervisor() {
+    stopping_ = true;
+    wake();
+    thread_.join();
+  }
+
+  protocol::CallId new_call() { return next_call_++; }
+
+  void post(Command command) {
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      inbox_.push_back(std::move(command));
+    }
+    wake();
+  }
+
+  GeneratorStatus status() const {
+    const std::lock_guard lock(status_mutex_);
+    GeneratorStatus s = status_;
+    s.uptime_s = s.pid != 0 ? seconds_since(born_) : 0;
+    return s;
+  }
+
+ private:
+  void wake() {
+    const char byte = 0;
+    // A full pipe means that a wake-up is already on its way.
+    [[maybe_unused]] const ssize_t n = ::write(wake_write_.get(), &byte, 1);
+  }
+
+  void run() {
+    while (!stopping_) {
+      take_commands();
+      if (!worker_ && !failure_ && now() >= next_birth_) start_worker();
+      check_times();
+      flush();
+      wait();
+    }
+    end_everything();
+  }
+
+  // --- time ---------------------------------------------------------------------------------
+
+  int next_timeout_ms() const {
+    Time next = Time::max();
+    const auto at = [&](Time t) { next = std::min(next, t); };
+    if (!worker_ && !failure_) at(next_birth_);
+    if (ready_ && !ping_out_) at(after(last_pong_, kPingEvery));
+    if (ready_ && ping_out_) at(after(last_ping_, slow_ ? options_.stall_s : kAnswerWithin));
+    for (const auto& [id, call] : calls_)
+      at(call.deadline);
+    for (const auto& [id, g] : generations_)
+      at(g.sent ? after(g.last_event, options_.stall_s) : g.deadline);
+    if (next == Time::max()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+  }
+
+  void wait() {
+    pollfd fds[2] = {{wake_read_.get(), POLLIN, 0}, {-1, 0, 0}};
+    if (worker_) {
+      fds[1].fd = worker_->socket();
+      fds[1].events = static_cast<short>(POLLIN | (out_.empty() ? 0 : POLLOUT));
+    }
+    if (::poll(fds, 2, next_timeout_ms()) <= 0) return;
+    if (fds[0].revents) {
+      char sink[256];
+      while (::read(wake_read_.get(), sink, sizeof sink) > 0) {
+      }
+    }
+    if (worker_ && (fds[1].revents & (POLLIN | POLLHUP | POLLERR))) read_socket();
+  }
+
+  void check_times() {
+    const Time t = now();
+    expire_waiting(t);
+    if (!ready_) return;
+    const bool stuck =
+        std::any_of(generations_.begin(), generations_.end(), [&](const auto& entry) {
+          return entry.second.sent && t >= after(entry.second.last_event, options_.stall_s);
+        });
+    if (stuck || (ping_out_ && t >= after(last_ping_, options_.stall_s))) {
+      worker_over(Cause::stalled,
+                  fmt::format("produced nothing for {:g} s and was replaced", options_.stall_s));
+      return;
+    }
+    if (ping_out_ && !slow_ && t >= after(last_ping_, kAnswerWithin)) {
+      slow_ = true;
+      set_status(GeneratorState::ready, "the engine has not answered for more than 2 s");
+    }
+    if (!ping_out_ && t >= after(last_pong_, kPingEvery)) {
+      ping_out_ = true;
+      last_ping_ = t;
+      send(protocol::encode(protocol::ToWorker(protocol::Ping{++pings_})).value());
+    }
+  }
+
+  void expire_waiting(Time t) {
+    std::vector<Call> late_calls;
+    for (auto it = calls_.begin(); it != calls_.end();) {
+      if (t < it->second.deadline) {
+        ++it;
+        continue;
+      }
+      late_calls.push_back(std::move(it->second));
+      it = calls_.erase(it);
+    }
+    std::vector<Generation> late;
+    for (auto it = generations_.begin(); it != generations_.end();) {
+      if (it->second.sent || t < it->second.deadline) {
+        ++it;
+        continue;
+      }
+      late.push_back(std::move(it->second));
+      it = generations_.erase(it);
+    }
+    const Error loading{ErrorCode::loading, "the model is still loading", "try again in a moment"};
+    const Error silent{ErrorCode::timed_out,
+                       fmt::format("the engine did not answer within {:g} s", options_.stall_s)};
+    for (Call& call : late_calls)
+      call.give_up(call.sent ? silent : loading);
+    for (Generation& g : late)
+      g.sink->on_ended({Finish::failed, g.usage, loading});
+  }
+
+  // --- commands -----------------------------------------------------------------------------
+
+  void take_commands() {
+    std::vector<Command> commands;
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      commands.swap(inbox_);
+    }
+    for (Command& command : commands)
+      std::visit([this](auto& c) { take(c); }, command);
+  }
+
+  void take(NewCall& c) {
+    if (!c.frame) return c.call.give_up(c.frame.error());
+    if (failure_) return c.call.give_up(*failure_);
+    c.call.frame = std::move(*c.frame);
+    c.call.deadline = after(now(), options_.load_wait_s);
+    const auto [it, fresh] = calls_.emplace(c.id, std::move(c.call));
+    if (ready_) send_call(it->second);
+  }
+
+  void take(NewGeneration& c) {
+    if (!c.frame) return c.sink->on_ended({Finish::failed, {}, c.frame.error()});
+    if (failure_) return c.sink->on_ended({Finish::failed, {}, *failure_});
+    if (generations_.contains(c.id))
+      return c.sink->on_ended(
+          {Finish::failed, {}, Error{ErrorCode::internal, "a generation of this id already runs"}});
+    Generation g;
+    g.sink = std::move(c.sink);
+    g.frame = std::move(*c.frame);
+    g.asked = now();
+    g.deadline = after(g.asked, options_.load_wait_s);
+    const auto [it, fresh] = generations_.emplace(c.id, std::move(g));
+    if (ready_) send_generation(it->second);
+  }
+
+  void take(CancelGeneration& c) {
+    const auto it = generations_.find(c.id);
+    if (it == generations_.end()) return;
+    it->second.cancelled = true;
+    if (it->second.sent) {
+      send(protocol::encode(protocol::ToWorker(protocol::Cancel{c.id})).value());
+      return;
+    }
+    const Generation g = std::move(it->second);
+    generations_.erase(it);
+    g.sink->on_ended({Finish::cancelled, g.usage, {}});
+  }
+
+  void send_call(Call& call) {
+    call.sent = true;
+    call.deadline = after(now(), options_.stall_s);
+    send(call.frame);  // kept, to be sent again when this worker dies
+  }
+
+  void send_generation(Generation& g) {
+    g.sent = true;
+    g.last_event = now();
+    send(std::exchange(g.frame, {}));
+  }
+
+  // --- the worker ---------------------------------------------------------------------------
+
+  void start_worker() {
+    reader_ = {};
+    out_.clear();
+    out_sent_ = 0;
+    refused_.reset();
+    Result<WorkerProcess> spawned = WorkerProcess::spawn(arguments_of(options_));
+    if (!spawned) {
+      become_failed(std::move(spawned).error());
+      return;
+    }
+    worker_.emplace(std::move(*spawned));
+    ++births_;
+    const std::lock_guard lock(status_mutex_);
+    born_ = now();
+    status_.pid = worker_->pid();
+    status_.restarts = births_ - 1;
+    status_.state = GeneratorState::loading;
+    if (status_.reason.empty()) status_.reason = "the engine is starting";
+  }
+
+  void set_status(GeneratorState state, std::string reason) {
+    const std::lock_guard lock(status_mutex_);
+    status_.state = state;
+    status_.reason = std::move(reason);
+  }
+
+  /// The worker is of no use any more: ends it, tells everybody, plans the next one.
+  void worker_over(Cause cause, const std::string& fault = {}) {
+    const pid_t pid = worker_->pid();
+    if (cause != Cause::by_itself) worker_->kill();
+    const ProcessEnd end = worker_->reap(kReapPatienceMs);
+    const bool was_ready = std::exchange(ready_, false);
+    worker_.reset();
+    ping_out_ = slow_ = false;
+
+    const std::string words = fault.empty() ? describe(end) : fault;
+    log_warn(fmt::format("worker {} {}", pid, words));
+    {
+      const std::lock_guard lock(status_mutex_);
+      status_.pid = 0;
+      status_.last_error = fmt::format("worker {} {}", pid, words);
+    }
+    const bool unusable = end.exited && end.code == protocol::kExitModelUnusable;
+    if (refused_ || (unusable && !was_ready)) {
+      become_failed(refused_.value_or(
+          Error{ErrorCode::model_missing, "the engine cannot use this model; its log says why"}));
+      return;
+    }
+    plan_next_birth(end, cause, was_ready, words);
+    end_generations(end, cause);
+    retry_calls(words);
+  }
+
+  void plan_next_birth(const ProcessEnd& end, Cause cause, bool was_ready,
+                       const std::string& words) {
+    load_deaths_ = was_ready ? 0 : load_deaths_ + 1;
+    if (load_deaths_ >= options_.max_load_deaths) {
+      become_failed({ErrorCode::engine_error,
+                     fmt::format("the engine {} {} times in a row while loading the model", words,
+                                 load_deaths_),
+                     "see the daemon's log, or try another model file"});
+      return;
+    }
+    quick_deaths_ = seconds_since(born_) >= kLongLife ? 1 : quick_deaths_ + 1;
+    const bool device_lost =
+        cause == Cause::by_itself && end.exited && end.code == protocol::kExitDeviceLost;
+    double pause = 0;
+    if (quick_deaths_ > 1)
+      pause =
+          std::min(options_.back_off_s * static_cast<double>(1 << std::min(quick_deaths_ - 2, 20)),
+                   device_lost ? kMostDeviceBackOff : kMostBackOff);
+    next_birth_ = after(now(), pause);
+    set_status(GeneratorState::loading, fmt::format("the engine {}; starting it again", words));
+  }
+
+  void end_generations(const ProcessEnd& end, Cause cause) {
+    std::vector<std::pair<Finish, Generation>> over;
+    for (auto it = generations_.begin(); it != generations_.end();) {
+      if (!it->second.sent) {
+        ++it;
+        continue;
+      }
+      const Finish finish = finish_of(end, cause, it->second, options_.stall_s);
+      over.emplace_back(finish, std::move(it->second));
+      it = generations_.erase(it);
+    }
+    for (const auto& [finish, g] : over)
+      g.sink->on_ended({finish, g.usage, {}});
+  }
+
+  void retry_calls(const std::string& words) {
+    std::vector<Call> given_up;
+    for (auto it = calls_.begin(); it != calls_.end();) {
+      Call& call = it->second;
+      if (call.sent && ++call.deaths >= 2) {
+        given_up.push_back(std::move(call));
+        it = calls_.erase(it);
+        continue;
+      }
+      if (call.sent) call.deadline = after(now(), options_.load_wait_s);
+      call.sent = false;
+      ++it;
+    }
+    const Error error{ErrorCode::engine_error,
+                      fmt::format("the engine {} while it counted the prompt", words)};
+    for (Call& call : given_up)
+      call.give_up(error);
+  }
+
+  /// No worker from now on. Everybody who waits is told why.
+  void become_failed(Error error) {
+    log_error(fmt::format("the engine cannot be used: {}", error.message));
+    failure_ = error;
+    {
+      const std::lock_guard lock(status_mutex_);
+      status_.state = GeneratorState::failed;
+      status_.reason = error.message;
+      status_.last_error = error.message;
+      status_.pid = 0;
+    }
+    auto calls = std::exchange(calls_, {});
+    auto generations = std::exchange(generations_, {});
+    for (auto& [id, call] : calls)
+      call.give_up(error);
+    for (auto& [id, g] : generations)
+      g.sink->on_ended({Finish::failed, g.usage, error});
+  }
+
+  void end_everything() {
+    take_commands();
+    ready_ = false;
+    if (worker_) worker_->reap(kReapPatienceMs);  // it ends by itself when its socket closes
+    worker_.reset();
+    {
+      const std::lock_guard lock(status_mutex_);
+      status_.pid = 0;
+    }
+    auto calls = std::exchange(calls_, {});
+    auto generations = std::exchange(generations_, {});
+    const Error error{ErrorCode::cancelled, "the engine is being stopped"};
+    for (auto& [id, call] : calls)
+      call.give_up(error);
+    for (auto& [id, g] : generations)
+      g.sink->on_ended({Finish::cancelled, g.usage, {}});
+  }
+
+  // --- the socket ---------------------------------------------------------------------------
+
+  void send(const std::string& frame) {
+    out_ += frame;
+    flush();
+  }
+
+  void flush() {
+    while (worker_ && !out_.empty()) {
+      const ssize_t n =
+          ::send(worker_->socket(), out_.data() + out_sent_, out_.size() - out_sent_, MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) {
+        // EAGAIN: later. Anything else: the worker is gone, and reading will say so.
+        if (errno != EAGAIN) out_.clear(), out_sent_ = 0;
+        return;
+      }
+      out_sent_ += static_cast<std::size_t>(n);
+      if (out_sent_ == out_.size()) out_.clear(), out_sent_ = 0;
+    }
+  }
+
+  void read_socket() {
+    char bytes[64 << 10];
+    // Bounded, so that a flood of output does not keep commands and clocks waiting.
+    for (int round = 0; round < 16; ++round) {
+      const ssize_t n = ::recv(worker_->socket(), bytes, sizeof bytes, 0);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) return;
+      if (n <= 0) return worker_over(Cause::by_itself);
+      reader_.feed({bytes, static_cast<std::size_t>(n)});
+      if (Result<void> read = read_frames(); !read)
+        return worker_over(Cause::bad_frame, "sent what it may not: " + read.error().message);
+    }
+  }
+
+  Result<void> read_frames() {
+    while (true) {
+      TRY(const std::optional<protocol::Frame> frame, reader_.next());
+      if (!frame) return {};
+      TRY(const protocol::FromWorker message, protocol::decode_from_worker(*frame));
+      TRY_VOID(std::visit([this](const auto& m) { return handle(m); }, message));
+    }
+  }
+
+  static tl::unexpected<Error> out_of_turn(std::string_view what) {
+    return fail(ErrorCode::engine_error, fmt::format("{} out of turn", what));
+  }
+
+  Result<void> handle(const protocol::Hello& m) {
+    if (ready_ || refused_) return out_of_turn("a greeting");
+    ready_ = true;
+    load_deaths_ = 0;
+    last_pong_ = now();
+    {
+      const std::lock_guard lock(status_mutex_);
+      status_.state = GeneratorState::ready;
+      status_.reason.clear();
+      status_.model = m.model;
+    }
+    for (auto& [id, call] : calls_)
+      send_call(call);
+    for (auto& [id, g] : generations_)
+      send_generation(g);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Refused& m) {
+    if (ready_ || refused_) return out_of_turn("a refusal");
+    refused_ = m.error;  // its exit follows
+    return {};
+  }
+
+  Result<void> handle(const protocol::Planned& m) {
+    const auto it = calls_.find(m.call);
+    // Unknown: an answer that came after its call was given up.
+    if (it == calls_.end()) return {};
+    if (!it->second.planned) return out_of_turn("a plan");
+    const Call call = std::move(it->second);
+    calls_.erase(it);
+    call.planned(m.plan);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Tokenized& m) {
+    const auto it = calls_.find(m.call);
+    if (it == calls_.end()) return {};
+    if (!it->second.tokenized) return out_of_turn("ids");
+    const Call call = std::move(it->second);
+    calls_.erase(it);
+    call.tokenized(m.ids);
+    return {};
+  }
+
+  /// The generation that an event is for, if it may come now.
+  Result<Generation*> addressed(GenerationId id, bool must_have_started) {
+    const auto it = generations_.find(id);
+    if (it == generations_.end() || !it->second.sent || (must_have_started && !it->second.started))
+      return out_of_turn(fmt::format("an event of generation {}", id));
+    it->second.last_event = now();
+    return &it->second;
+  }
+
+  Result<void> handle(const protocol::Of<Started>& m) {
+    TRY(Generation * g, addressed(m.id, false));
+    if (g->started) return out_of_turn("a second start");
+    g->started = true;
+    g->usage.prompt_tokens = m.event.plan.prompt_tokens;
+    g->usage.cached_tokens = m.event.cached_tokens;
+    g->sink->on_started(m.event);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Of<PrefillProgress>& m) {
+    TRY(Generation * g, addressed(m.id, true));
+    g->sink->on_prefill(m.event);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Of<Delta>& m) {
+    TRY(Generation * g, addressed(m.id, true));
+    g->count(m.event);
+    g->sink->on_delta(m.event);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Of<ToolCallMade>& m) {
+    TRY(Generation * g, addressed(m.id, true));
+    g->sink->on_tool_call(m.event);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Of<Ended>& m) {
+    const bool never_started =
+        m.event.finish == Finish::failed || m.event.finish == Finish::cancelled;
+    TRY(const Generation* g, addressed(m.id, !never_started));
+    const std::shared_ptr<OutputSink> sink = g->sink;
+    generations_.erase(m.id);
+    quick_deaths_ = 0;
+    sink->on_ended(m.event);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Pong& m) {
+    if (!ping_out_ || m.number != pings_) return out_of_turn("a pong");
+    ping_out_ = false;
+    last_pong_ = now();
+    if (std::exchange(slow_, false)) set_status(GeneratorState::ready, "");
+    return {};
+  }
+
+  const WorkerOptions options_;
+  UniqueFd wake_read_, wake_write_;
+  std::atomic<protocol::CallId> next_call_{1};
+  std::atomic<bool> stopping_{false};
+
+  std::mutex inbox_mutex_;
+  std::vector<Command> inbox_;  // guarded by inbox_mutex_
+
+  mutable std::mutex status_mutex_;
+  GeneratorStatus status_;  // guarded by status_mutex_
+  Time born_ = {};          // written under status_mutex_ by the supervisor's thread
+
+  // From here on the supervisor's thread only.
+  std::map<protocol::CallId, Call> calls_;
+  std::map<GenerationId, Generation> generations_;
+  std::optional<WorkerProcess> worker_;
+  protocol::FrameReader reader_;
+  std::string out_;
+  std::size_t out_sent_ = 0;
+  bool ready_ = false;            ///< this worker has said Hello
+  std::optional<Error> refused_;  ///< this worker has said Refused
+  std::optional<Error> failure_;  ///< there will be no other worker
+  std::int64_t births_ = 0;
+  int load_deaths_ = 0;
+  int quick_deaths_ = 0;
+  Time next_birth_ = {};
+  std::uint64_t pings_ = 0;
+  bool ping_out_ = false;
+  bool slow_ = false;
+  Time last_ping_ = {};
+  Time last_pong_ = {};
+
+  std::thread thread_;
+};
+
+WorkerGenerator::WorkerGenerator(WorkerOptions options)
+    : supervisor_(std::make_unique<Supervisor>(std::move(options))) {}
+
+WorkerGenerator::~WorkerGenerator() = default;
+
+void WorkerGenerator::plan(GenerationRequest request,
+                           std::function<void(Result<PromptPlan>)> done) {
+  const protocol::CallId id = supervisor_->new_call();
+  Result<std::string> frame =
+      protocol::encode(protocol::ToWorker(protocol::PlanCall{id, std::move(request)}));
+  Call call;
+  call.planned = std::move(done);
+  supervisor_->post(NewCall{id, std::move(frame), std::move(call)});
+}
+
+void WorkerGenerator::tokenize(std::string text, bool special,
+                               std::function<void(Result<std::vector<std::int32_t>>)> done) {
+  const protocol::CallId id = supervisor_->new_call();
+  Result<std::string> frame =
+      protocol::encode(protocol::ToWorker(protocol::TokenizeCall{id, std::move(text), special}));
+  Call call;
+  call.tokenized = std::move(done);
+  supervisor_->post(NewCall{id, std::move(frame), std::move(call)});
+}
+
+void WorkerGenerator::start(GenerationId id, GenerationRequest request,
+                            std::shared_ptr<OutputSink> sink) {
+  Result<std::string> frame =
+      protocol::encode(protocol::ToWorker(protocol::Start{id, std::move(request)}));
+  supervisor_->post(NewGeneration{id, std::move(frame), std::move(sink)});
+}
+
+void WorkerGenerator::cancel(GenerationId id) {
+  supervisor_->post(CancelGeneration{id});
+}
+
+GeneratorStatus WorkerGenerator::status() const {
+  return supervisor_->status();
+}
+
+}  // namespace ponder
