@@ -1,0 +1,57 @@
+#include "mcp/daemon_door.h"
+
+#include <fmt/core.h>
+
+namespace ponder::mcp {
+namespace {
+client::ClientOptions without_start(client::ClientOptions options) {
+  options.may_start = false;
+  options.connect_timeout_ms = 2'000;
+  return options;
+}
+
+std::string shell_quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word)
+    if (c == '\'')
+      out += "'\\''";
+    else
+      out += c;
+  return out + "'";
+}
+}  // namespace
+
+DaemonDoor::DaemonDoor(const client::ClientOptions& options)
+    : client_(options), looker_(without_start(options)) {}
+
+Result<client::Response> DaemonDoor::call(std::string_view method, const std::string& target,
+                                          const json::value* body, int timeout_ms,
+                                          client::Interrupt* interrupt) {
+  return client_.call(method, target, body, timeout_ms, interrupt);
+}
+
+Result<json::object> DaemonDoor::health(int timeout_ms, client::Interrupt* interrupt) {
+  TRY(client::Response response, looker_.call("GET", "/health", nullptr, timeout_ms, interrupt));
+  if (!response.body.is_object())
+    return fail(ErrorCode::unreachable, "what listens there does not answer as a Ponder daemon",
+                "check --home or PONDER_URL");
+  return std::move(response.body.as_object());
+}
+
+std::string shell_command(std::string_view program, const client::ClientOptions& options) {
+  std::string command;
+  if (!options.url.empty()) {
+    command += fmt::format("PONDER_URL={} ", shell_quoted(options.url));
+    if (!options.key_file.empty())
+      command += fmt::format("PONDER_KEY_FILE={} ", shell_quoted(options.key_file));
+  }
+  command += shell_quoted((executable_dir() / program).string());
+  if (options.places.explicit_home)
+    command += " --home " + shell_quoted(options.places.state_dir.string());
+  return command;
+}
+
+}  // namespace ponder::mcp

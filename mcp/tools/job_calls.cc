@@ -1,0 +1,196 @@
+#include "mcp/tools/job_calls.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <thread>
+
+#include "mcp/tools/report.h"
+
+namespace ponder::mcp {
+namespace {
+constexpr int kCallTimeoutMs = 15'000;
+constexpr int kSubmitTimeoutMs = 40'000;  // a large prompt is tokenized before the answer
+constexpr int kMaxLostCalls = 4;
+constexpr int kRetryPauseMs = 250;
+// An ask whose wait ran out counts as told to its caller, so at least one waiting call is made.
+constexpr double kLeastWaitS = 0.01;
+
+/// Pauses, or returns at once when nobody waits any more.
+void pause(int ms, client::Interrupt& interrupt) {
+  pollfd p{interrupt.wait_fd(), POLLIN, 0};
+  ::poll(&p, 1, ms);
+}
+
+bool is_lost(const Error& error) {
+  return error.code == ErrorCode::unreachable || error.code == ErrorCode::stream_lost ||
+         error.code == ErrorCode::loading;
+}
+
+Result<json::object> body_object(Result<client::Response> response) {
+  if (!response) return fail(std::move(response).error());
+  if (!response->body.is_object())
+    return fail(ErrorCode::internal, "the daemon's answer is not a JSON object",
+                "check that ponderd and ponder-mcp are of the same version");
+  return std::move(response->body.as_object());
+}
+
+/// Tells the client how the job is getting on, from a thread of its own, as long as it lives.
+class ProgressReporter {
+ public:
+  ProgressReporter(const ToolContext& context, ToolCall& call, std::string id)
+      : context_(context), call_(call), id_(std::move(id)) {
+    if (call.progress.wanted()) thread_ = std::thread([this] { run(); });
+  }
+  ~ProgressReporter() {
+    stop_.trigger();
+    if (thread_.joinable()) thread_.join();
+  }
+  ProgressReporter(const ProgressReporter&) = delete;
+  ProgressReporter& operator=(const ProgressReporter&) = delete;
+
+ private:
+  void run() {
+    for (;;) {
+      pause(call_.progress.interval_ms(), stop_);
+      if (stop_.triggered()) return;
+      const auto job = get_job(context_, &stop_, id_);
+      if (stop_.triggered()) return;
+      call_.progress.report(job ? progress_message(*job) : "waiting for the daemon");
+    }
+  }
+
+  const ToolContext& context_;
+  ToolCall& call_;
+  const std::string id_;
+  client::Interrupt stop_;
+  std::thread thread_;
+};
+
+const json::value* field(const json::object& envelope, std::string_view key) {
+  return envelope.if_contains(key);
+}
+}  // namespace
+
+Result<json::object> post_job(const ToolContext& context, ToolCall& call, json::object body) {
+  const json::value value(std::move(body));
+  return body_object(
+      context.daemon.call("POST", "/v1/jobs", &value, kSubmitTimeoutMs, &call.interrupt));
+}
+
+Result<json::object> get_job(const ToolContext& context, client::Interrupt* interrupt,
+                             std::string_view id, double wait_s) {
+  std::string target = fmt::format("/v1/jobs/{}", id);
+  if (wait_s > 0) target += fmt::format("?wait_s={:.3f}", wait_s);
+  const int timeout_ms = kCallTimeoutMs + static_cast<int>(std::ceil(wait_s * 1000));
+  TRY(json::object envelope,
+      body_object(context.daemon.call("GET", target, nullptr, timeout_ms, interrupt)));
+  envelope["answer"] = nullptr;
+  return envelope;
+}
+
+Result<TextPage> get_text(const ToolContext& context, ToolCall& call, std::string_view id,
+                          std::string_view part, std::int64_t offset, std::int64_t limit) {
+  std::string target = fmt::format("/v1/jobs/{}/result?part={}&offset={}", id, part, offset);
+  if (limit >= 0) target += fmt::format("&limit={}", limit);
+  TRY(const json::object body,
+      body_object(context.daemon.call("GET", target, nullptr, kCallTimeoutMs, &call.interrupt)));
+  return TextPage{text_of(body, "text"), whole_of(body, "offset", offset),
+                  whole_of(body, "total_chars"), whole_of(body, "next_offset", -1)};
+}
+
+Result<json::object> wait_for_job(const ToolContext& context, ToolCall& call, std::string_view id,
+                                  std::int64_t deadline_ms,
+                                  const std::function<bool(const json::object&)>& enough) {
+  const ProgressReporter reporter(context, call, std::string(id));
+  int lost = 0;
+  std::optional<json::object> last;
+  for (;;) {
+    const std::int64_t began_ms = context.clock.steady_ms();
+    const double left_s = static_cast<double>(deadline_ms - began_ms) / 1000;
+    auto job = get_job(context, &call.interrupt, id, std::max(left_s, kLeastWaitS));
+    if (call.interrupt.triggered()) return fail(ErrorCode::cancelled, "the wait was given up");
+    const bool over = context.clock.steady_ms() >= deadline_ms;
+    if (!job) {
+      if (!is_lost(job.error()) || over || ++lost >= kMaxLostCalls) return job;
+      pause(kRetryPauseMs, call.interrupt);
+      continue;
+    }
+    lost = 0;
+    if (enough(*job) || over) return job;
+    // The daemon answers early only when something moved; if nothing did, do not spin on it.
+    const bool early = context.clock.steady_ms() - began_ms < kRetryPauseMs;
+    if (early && last && !has_moved(*last, *job)) pause(kRetryPauseMs, call.interrupt);
+    last = std::move(*job);
+  }
+}
+
+// One connection waits, a second at a time, on the first job that can still move; the others are
+// looked at in between. So a wait on twenty jobs costs twenty small requests a second and no
+// threads, and wakes within a second.
+Result<std::vector<json::object>> wait_for_any(const ToolContext& context, ToolCall& call,
+                                               std::vector<json::object> before,
+                                               std::int64_t deadline_ms) {
+  std::vector<json::object> now = before;
+  const auto live = [](const json::object& job) { return !is_terminal(text_of(job, "state")); };
+  const auto first = std::find_if(before.begin(), before.end(), live);
+  if (first == before.end()) return now;
+  const auto first_index = static_cast<std::size_t>(first - before.begin());
+  const ProgressReporter reporter(context, call, text_of(*first, "job_id"));
+  for (;;) {
+    const double left_s = static_cast<double>(deadline_ms - context.clock.steady_ms()) / 1000;
+    if (left_s <= 0) return now;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (!live(before[i])) continue;
+      TRY(now[i], get_job(context, &call.interrupt, text_of(before[i], "job_id"),
+                          i == first_index ? std::min(left_s, 1.0) : 0));
+      if (call.interrupt.triggered()) return fail(ErrorCode::cancelled, "the wait was given up");
+    }
+    for (std::size_t i = 0; i < before.size(); ++i)
+      if (has_moved(before[i], now[i])) return now;
+  }
+}
+
+bool is_terminal(std::string_view state) {
+  constexpr std::array<std::string_view, 6> kTerminal{"completed", "incomplete",  "failed",
+                                                      "cancelled", "interrupted", "expired"};
+  return std::find(kTerminal.begin(), kTerminal.end(), state) != kTerminal.end();
+}
+
+bool has_moved(const json::object& before, const json::object& after) {
+  return text_of(before, "state") != text_of(after, "state") ||
+         text_of(before, "phase") != text_of(after, "phase");
+}
+
+std::string text_of(const json::object& envelope, std::string_view key) {
+  const json::value* v = field(envelope, key);
+  return v && v->is_string() ? std::string(v->get_string()) : std::string();
+}
+
+double number_of(const json::object& envelope, std::string_view key, double fallback) {
+  const json::value* v = field(envelope, key);
+  if (!v) return fallback;
+  if (v->is_int64()) return static_cast<double>(v->get_int64());
+  if (v->is_uint64()) return static_cast<double>(v->get_uint64());
+  return v->is_double() ? v->get_double() : fallback;
+}
+
+std::int64_t whole_of(const json::object& envelope, std::string_view key, std::int64_t fallback) {
+  return static_cast<std::int64_t>(number_of(envelope, key, static_cast<double>(fallback)));
+}
+
+bool flag_of(const json::object& envelope, std::string_view key) {
+  const json::value* v = field(envelope, key);
+  return v && v->is_bool() && v->get_bool();
+}
+
+const json::object& object_of(const json::object& envelope, std::string_view key) {
+  static const json::object kEmpty;
+  const json::value* v = field(envelope, key);
+  return v && v->is_object() ? v->get_object() : kEmpty;
+}
+
+}  // namespace ponder::mcp
