@@ -106,11 +106,17 @@ class GgufFile final : public Gguf {
   }
 
   Result<void> read(const TensorInfo& info, std::span<std::byte> out) const override {
-    if (out.size() != info.bytes || info.shard >= shards_.size())
-      return fail(ErrorCode::internal,
-                  fmt::format("The buffer for tensor {} has {} bytes instead of {}.", info.name,
-                              out.size(), info.bytes));
-    auto done = read_exactly(shards_[info.shard].fd.get(), info.offset, out);
+    if (out.size() != info.bytes)
+      return fail(ErrorCode::internal, fmt::format("The buffer for tensor {} has {} bytes, not {}.",
+                                                   info.name, out.size(), info.bytes));
+    return read_part(info, 0, out);
+  }
+  Result<void> read_part(const TensorInfo& info, std::uint64_t first,
+                         std::span<std::byte> out) const override {
+    if (info.shard >= shards_.size() || first > info.bytes || out.size() > info.bytes - first)
+      return fail(ErrorCode::internal, fmt::format("Bytes {} to {} are not inside tensor {}.",
+                                                   first, first + out.size(), info.name));
+    auto done = read_exactly(shards_[info.shard].fd.get(), info.offset + first, out);
     if (!done) return fail(unusable(path_, std::move(done).error()));
     return {};
   }

@@ -48,6 +48,9 @@ class Gguf {
 
   /// The tensor's bytes as they are in the file, read into `out` (exactly info.bytes long).
   virtual Result<void> read(const TensorInfo& info, std::span<std::byte> out) const = 0;
+  /// The same for a part: out.size() bytes from byte `first` of the tensor on.
+  virtual Result<void> read_part(const TensorInfo& info, std::uint64_t first,
+                                 std::span<std::byte> out) const = 0;
 
   /// Typed metadata; nullopt when absent or of another type (integers of any width that fit).
   virtual std::optional<std::string> string(std::string_view key) const = 0;

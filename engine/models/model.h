@@ -27,8 +27,8 @@ struct LoadOptions {
 /// What a file needs at a given context, in bytes.
 struct MemoryNeed {
   std::uint64_t weights = 0;
-  std::uint64_t kv = 0;       ///< of one sequence at n_ctx
-  std::uint64_t state = 0;    ///< recurrent state and convolution tail of one sequence
+  std::uint64_t kv = 0;     ///< of one sequence at n_ctx
+  std::uint64_t state = 0;  ///< recurrent state and convolution tail of one sequence
   std::uint64_t scratch = 0;
   std::uint64_t total = 0;
 };
@@ -45,7 +45,8 @@ class Model {
  public:
   /// Chooses the architecture by general.architecture (registry.cc). engine_error names what is
   /// not supported and what to use instead; out_of_memory when the memory is not there.
-  static Result<std::unique_ptr<Model>> load(const artifact::Gguf& file, const LoadOptions& options);
+  static Result<std::unique_ptr<Model>> load(const artifact::Gguf& file,
+                                             const LoadOptions& options);
   virtual ~Model() = default;
 
   virtual std::int32_t vocab() const = 0;

@@ -1,0 +1,30 @@
+#pragma once
+// The architectures this build computes. Adding one is a file here and a line in registry.cc.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/models/model.h"
+
+namespace ponder::models {
+
+struct Architecture {
+  std::string_view name;  ///< general.architecture
+  Result<std::unique_ptr<Model>> (*load)(const artifact::Gguf&, const LoadOptions&);
+  Result<MemoryNeed> (*memory_need)(const artifact::Gguf&, const LoadOptions&);
+  std::vector<std::string> (*unsupported)(const artifact::Gguf&);
+};
+
+extern const Architecture kQwen35;
+
+/// Resolves the defaults of `options` against what the file was trained for; refuses what cannot
+/// be.
+Result<LoadOptions> resolve(const LoadOptions& options, std::int64_t n_ctx_train);
+
+/// Memory that could be had now without swapping: the least of the machine's and the control
+/// group's. UINT64_MAX where neither is known.
+std::uint64_t available_memory();
+/// out_of_memory, with the numbers, when `need` is more than that.
+Result<void> check_memory(const MemoryNeed& need);
+
+}  // namespace ponder::models
