@@ -1,6 +1,6 @@
 # Debian packages only. Boost is 1.81 on Debian 12 (libboost1.81-dev) and 1.83 on Debian 13.
 find_package(Threads REQUIRED)
-find_package(Boost 1.81 REQUIRED COMPONENTS json)
+find_package(Boost 1.81 REQUIRED CONFIG COMPONENTS json)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
