@@ -7,7 +7,7 @@
 // + 63 of all KV heads. Blocks are allocated by the caller (kv_block_bytes(), aligned to 64) as the
 // sequence grows, may be copied bytewise and shared once full. Inside a block, for each KV head:
 // keys as [4 groups of 16 positions][head_dim][16 positions], then values as [64][head_dim].
-// Only positions that were written are ever read.
+// What lies at positions not yet written influences nothing.
 //
 // Order of summation, whatever n: blocks from 0 upwards with a running maximum, dot products over
 // head_dim in one chain, positions of a block in order. Query head h reads KV head

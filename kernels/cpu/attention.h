@@ -1,0 +1,267 @@
+#pragma once
+// attention, kv_write. One part takes some query vectors (row, head) of one KV head and walks all
+// blocks they see; kQueries vectors share each load of keys and values.
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/pieces.h"
+#include "kernels/ops/attention.h"
+
+namespace ponder::kernels {
+
+struct KvF32 {
+  static constexpr std::int64_t kBytes = 4;
+  template <class S>
+  static typename S::F load(const std::byte* p) {
+    return S::load_f32(p);
+  }
+};
+struct KvF16 {
+  static constexpr std::int64_t kBytes = 2;
+  template <class S>
+  static typename S::F load(const std::byte* p) {
+    return S::load_f16(p);
+  }
+};
+
+template <class S>
+struct AttentionCpu {
+  using F = typename S::F;
+  static constexpr std::int64_t kBlock = kKvBlockPositions;
+  static constexpr std::int64_t kMaxDim = 256;
+
+  static void check_shape(const KvShape& shape) {
+    CHECK(shape.kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 16 == 0 &&
+          shape.head_dim <= kMaxDim);
+  }
+
+  static void run(const Stream& stream, const Attention& op) {
+    check_shape(op.shape);
+    CHECK(op.heads > 0 && op.heads % op.shape.kv_heads == 0 && op.first_position >= 0);
+    if (op.n == 0) return;
+    CHECK(static_cast<std::int64_t>(op.blocks.size()) * kBlock >= op.first_position + op.n);
+    // Query vectors of one KV head: (row, head of its group), rows outermost.
+    const std::int64_t group = op.heads / op.shape.kv_heads;
+    const std::int64_t tiles = (op.n * group + S::kQueries - 1) / S::kQueries;
+    const std::int64_t cost = (op.first_position + op.n) * op.shape.head_dim * S::kQueries / 8;
+    Pieces<S>::for_ranges(
+        stream, tiles * op.shape.kv_heads, cost, [&](std::int64_t first, std::int64_t last) {
+          for (std::int64_t tile = first; tile < last; ++tile) {
+            const std::int64_t from = tile % tiles * S::kQueries;
+            const std::int64_t left = op.n * group - from;
+            const auto count = static_cast<int>(left < S::kQueries ? left : S::kQueries);
+            if (op.shape.element == KvElement::f32) {
+              choose<KvF32, S::kQueries>(op, tile / tiles, from, count);
+            } else {
+              choose<KvF16, S::kQueries>(op, tile / tiles, from, count);
+            }
+          }
+        });
+  }
+
+  static void write(const Stream& stream, const KvWrite& op) {
+    check_shape(op.shape);
+    CHECK(op.first_position >= 0);
+    CHECK(static_cast<std::int64_t>(op.blocks.size()) * kBlock >= op.first_position + op.n);
+    const std::int64_t dim = op.shape.head_dim;
+    const std::int64_t width = op.shape.kv_heads * dim;
+    const std::int64_t k_stride = op.k_stride != 0 ? op.k_stride : width;
+    const std::int64_t v_stride = op.v_stride != 0 ? op.v_stride : width;
+    const std::int64_t element = op.shape.element == KvElement::f32 ? 4 : 2;
+    Pieces<S>::for_ranges(stream, op.n, width * 4, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) {
+        const std::int64_t position = op.first_position + i, slot = position % kBlock;
+        std::byte* block = op.blocks[static_cast<std::size_t>(position / kBlock)];
+        for (std::int64_t h = 0; h < op.shape.kv_heads; ++h) {
+          std::byte* keys = block + h * 2 * kBlock * dim * element;
+          const float* k = op.k + i * k_stride + h * dim;
+          const float* v = op.v + i * v_stride + h * dim;
+          std::byte* column = keys + (slot / 16 * dim * 16 + slot % 16) * element;
+          std::byte* row = keys + (kBlock + slot) * dim * element;
+          for (std::int64_t d = 0; d < dim; d += 16) {
+            std::byte packed[64];
+            put(packed, S::load(k + d), element);
+            for (std::int64_t j = 0; j < 16; ++j)
+              std::memcpy(column + (d + j) * 16 * element, packed + j * element,
+                          static_cast<std::size_t>(element));
+            put(row + d * element, S::load(v + d), element);
+          }
+        }
+      }
+    });
+  }
+
+ private:
+  static void put(std::byte* p, F x, std::int64_t element) {
+    if (element == 2) {
+      S::store_f16(p, x);
+    } else {
+      float values[16];
+      S::store(values, x);
+      std::memcpy(p, values, sizeof values);
+    }
+  }
+
+  template <class Element, int Q>
+  static void choose(const Attention& op, std::int64_t kv_head, std::int64_t from, int count) {
+    if (count == Q) return queries<Element, Q>(op, kv_head, from);
+    if constexpr (Q > 1) choose<Element, Q - 1>(op, kv_head, from, count);
+  }
+
+  /// Q query vectors `from`.. of one KV head, with a running maximum m, sum l and output o.
+  template <class Element, int Q>
+  static void queries(const Attention& op, std::int64_t kv_head, std::int64_t from) {
+    const std::int64_t dim = op.shape.head_dim, group = op.heads / op.shape.kv_heads;
+    const std::int64_t head_stride = op.q_head_stride != 0 ? op.q_head_stride : dim;
+    const std::int64_t row_stride = op.q_row_stride != 0 ? op.q_row_stride : op.heads * head_stride;
+    const float scale =
+        op.scale != 0.0f ? op.scale : 1.0f / __builtin_sqrtf(static_cast<float>(dim));
+
+    const float* q[Q];
+    float* y[Q];
+    std::int64_t length[Q];  // positions that the vector sees
+    float m[Q], l[Q] = {};
+    alignas(64) float o[Q][kMaxDim];
+    alignas(64) float p[Q][kBlock];
+    std::int64_t longest = 0;
+    for (int i = 0; i < Q; ++i) {
+      const std::int64_t row = (from + i) / group, head = kv_head * group + (from + i) % group;
+      q[i] = op.q + row * row_stride + head * head_stride;
+      y[i] = op.y + (row * op.heads + head) * dim;
+      length[i] = op.first_position + row + 1;
+      if (length[i] > longest) longest = length[i];
+      m[i] = -__builtin_inff();
+      for (std::int64_t d = 0; d < dim; ++d)
+        o[i][d] = 0.0f;
+    }
+
+    for (std::int64_t start = 0; start < longest; start += kBlock) {
+      const std::byte* keys = op.blocks[static_cast<std::size_t>(start / kBlock)] +
+                              kv_head * 2 * kBlock * dim * Element::kBytes;
+      const std::byte* values = keys + kBlock * dim * Element::kBytes;
+      const std::int64_t filled = longest - start < kBlock ? longest - start : kBlock;
+      scores<Element, Q>(keys, filled, dim, q, scale, p);
+      std::int64_t seen[Q];
+      for (int i = 0; i < Q; ++i) {
+        seen[i] = length[i] - start < filled ? length[i] - start : filled;
+        if (seen[i] > 0) soften(p[i], seen[i], dim, m[i], l[i], o[i]);
+      }
+      weigh<Element, Q>(values, seen, dim, p, o);
+    }
+    for (int i = 0; i < Q; ++i) {
+      const F inverse = S::set1(1.0f / l[i]);
+      for (std::int64_t d = 0; d < dim; d += 16)
+        S::store(y[i] + d, S::mul(S::load(o[i] + d), inverse));
+    }
+  }
+
+  /// p[i][j] = scale * q_i . k_j, kGroups groups of 16 positions at a time; what is computed for
+  /// positions that are not filled is dropped by soften().
+  template <class Element, int Q>
+  static void scores(const std::byte* keys, std::int64_t filled, std::int64_t dim,
+                     const float* const (&q)[Q], float scale, float (&p)[Q][kBlock]) {
+    constexpr int G = S::kGroups;
+    const std::int64_t group_bytes = dim * 16 * Element::kBytes;
+    for (std::int64_t g = 0; g * 16 < filled; g += G) {
+      F sum[Q][G];
+      for (int i = 0; i < Q; ++i)
+        for (int j = 0; j < G; ++j)
+          sum[i][j] = S::zero();
+      const std::byte* at = keys + g * group_bytes;
+      for (std::int64_t d = 0; d < dim; ++d, at += 16 * Element::kBytes) {
+        F k[G];
+        for (int j = 0; j < G; ++j)
+          k[j] = Element::template load<S>(at + j * group_bytes);
+        for (int i = 0; i < Q; ++i) {
+          const F x = S::set1(q[i][d]);
+          for (int j = 0; j < G; ++j)
+            sum[i][j] = S::fma(x, k[j], sum[i][j]);
+        }
+      }
+      for (int i = 0; i < Q; ++i)
+        for (int j = 0; j < G; ++j)
+          S::store(p[i] + (g + j) * 16, S::mul(sum[i][j], S::set1(scale)));
+    }
+  }
+
+  /// Scores of the first `seen` positions to exp(s - m) with the new maximum; the rest to 0.
+  static void soften(float* p, std::int64_t seen, std::int64_t dim, float& m, float& l, float* o) {
+    for (std::int64_t j = seen; j < kBlock; ++j)
+      p[j] = -__builtin_inff();
+    F s[4];
+    for (int g = 0; g < 4; ++g)
+      s[g] = S::load(p + 16 * g);
+    const float block_max = S::reduce_max(S::max(S::max(s[0], s[1]), S::max(s[2], s[3])));
+    const float next = block_max > m ? block_max : m;
+    const F shift = S::set1(next);
+    for (int g = 0; g < 4; ++g) {
+      s[g] = vector_exp<S>(S::sub(s[g], shift));
+      S::store(p + 16 * g, s[g]);
+    }
+    for (std::int64_t j = seen; j < kBlock; ++j)
+      p[j] = 0.0f;
+    for (int g = 0; g < 4; ++g)
+      s[g] = S::load(p + 16 * g);
+    const float sum = S::reduce_add(S::add(S::add(s[0], s[1]), S::add(s[2], s[3])));
+    if (next > m) {
+      float keep[16];
+      S::store(keep, vector_exp<S>(S::sub(S::set1(m), shift)));
+      l = l * keep[0];
+      const F factor = S::set1(keep[0]);
+      for (std::int64_t d = 0; d < dim; d += 16)
+        S::store(o + d, S::mul(S::load(o + d), factor));
+    }
+    l = l + sum;
+    m = next;
+  }
+
+  /// o_i += sum_j p[i][j] v_j in order of j: first the positions that all vectors of the tile see,
+  /// together, then each vector's rest.
+  template <class Element, int Q>
+  static void weigh(const std::byte* values, const std::int64_t (&seen)[Q], std::int64_t dim,
+                    float (&p)[Q][kBlock], float (&o)[Q][kMaxDim]) {
+    std::int64_t together = seen[0];
+    for (int i = 1; i < Q; ++i)
+      together = seen[i] < together ? seen[i] : together;
+    together = together < 0 ? 0 : together;
+    constexpr std::int64_t kWide = 4;
+    std::int64_t d = 0;
+    for (; d + 16 * kWide <= dim; d += 16 * kWide)
+      columns<Element, Q, kWide>(values, 0, together, dim, d, p, o);
+    for (; d < dim; d += 16)
+      columns<Element, Q, 1>(values, 0, together, dim, d, p, o);
+    for (int i = 0; i < Q; ++i) {
+      if (seen[i] <= together) continue;
+      auto& weights = reinterpret_cast<float(&)[1][kBlock]>(p[i]);
+      auto& out = reinterpret_cast<float(&)[1][kMaxDim]>(o[i]);
+      for (d = 0; d < dim; d += 16)
+        columns<Element, 1, 1>(values, together, seen[i], dim, d, weights, out);
+    }
+  }
+
+  template <class Element, int Q, int V>
+  static void columns(const std::byte* values, std::int64_t first, std::int64_t last,
+                      std::int64_t dim, std::int64_t at, const float (&p)[Q][kBlock],
+                      float (&o)[Q][kMaxDim]) {
+    F sum[Q][V];
+    for (int i = 0; i < Q; ++i)
+      for (int v = 0; v < V; ++v)
+        sum[i][v] = S::load(o[i] + at + 16 * v);
+    for (std::int64_t j = first; j < last; ++j) {
+      F x[V];
+      for (int v = 0; v < V; ++v)
+        x[v] = Element::template load<S>(values + (j * dim + at + 16 * v) * Element::kBytes);
+      for (int i = 0; i < Q; ++i) {
+        const F weight = S::set1(p[i][j]);
+        for (int v = 0; v < V; ++v)
+          sum[i][v] = S::fma(weight, x[v], sum[i][v]);
+      }
+    }
+    for (int i = 0; i < Q; ++i)
+      for (int v = 0; v < V; ++v)
+        S::store(o[i] + at + 16 * v, sum[i][v]);
+  }
+};
+
+}  // namespace ponder::kernels
