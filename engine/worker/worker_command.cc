@@ -1,0 +1,52 @@
+// `ponder-engine worker`: the process behind the daemon's WorkerGenerator.
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
+
+#include <cstdio>
+
+#include "engine/base/log.h"
+#include "engine/base/unique_fd.h"
+#include "engine/generator/protocol.h"
+#include "engine/worker/commands.h"
+#include "engine/worker/stub_generator.h"
+#include "engine/worker/worker_server.h"
+
+namespace ponder::worker {
+namespace {
+
+/// Dies with the daemon, before it when memory runs out, and leaves no core file: that would hold
+/// prompts.
+void tie_to_parent(int parent) {
+#if defined(__linux__)
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (std::FILE* score = std::fopen("/proc/self/oom_score_adj", "w")) {
+    std::fputs("500", score);
+    std::fclose(score);
+  }
+#endif
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  // It may have died before the line above was in force.
+  if (::getppid() != parent) ::_exit(kExitDone);
+}
+
+}  // namespace
+
+Result<int> run_worker(const WorkerArguments& arguments) {
+  log_open("ponder-engine");
+  tie_to_parent(arguments.parent);
+  UniqueFd socket(arguments.fd);
+  if (arguments.stub) {
+    StubGenerator stub(arguments.n_ctx);
+    serve(std::move(socket), stub);
+  }
+  refuse(socket.get(), Error{ErrorCode::model_missing, "no model was given to the worker"});
+  return protocol::kExitModelUnusable;
+}
+
+}  // namespace ponder::worker
