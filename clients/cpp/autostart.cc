@@ -62,13 +62,7 @@ std::string last_line_of(int fd) {
 
 /// Runs `ponderd --detach` with nothing of ours but the environment: default signals, no terminal,
 /// no descriptor but `said` as its stdout and stderr, a session of its own.
-Result<pid_t> spawn_ponderd(const Places& places, int said) {
-  const fs::path program = executable_dir() / "ponderd";
-  if (::access(program.c_str(), X_OK) != 0)
-    return fail(
-        ErrorCode::unreachable,
-        fmt::format("no daemon is running, and {} is not there to start one", program.string()),
-        "install ponderd beside this program, or start it by hand");
+Result<pid_t> spawn_ponderd(const fs::path& program, const Places& places, int said) {
   std::vector<std::string> words{program.string(), "--detach"};
   if (places.explicit_home) {
     words.push_back("--home");
@@ -127,9 +121,9 @@ Error start_failed(const Places& places, const UniqueFd& said) {
 }
 
 /// The starter whose turn it is: spawns and waits until the socket answers.
-Result<void> start_and_wait(const Places& places, const Bounds& bounds) {
+Result<void> start_and_wait(const fs::path& program, const Places& places, const Bounds& bounds) {
   const UniqueFd said = nameless_file();
-  TRY(const pid_t pid, spawn_ponderd(places, said.get()));
+  TRY(const pid_t pid, spawn_ponderd(program, places, said.get()));
   bool running = true;
   for (;;) {
     TRY(const bool up, answers(places, bounds));
@@ -171,8 +165,17 @@ Result<void> start_daemon(const Places& places, bool by_owner, Interrupt* interr
   } else if (std::string sentence = stopped_sentence(places); !sentence.empty()) {
     return fail(ErrorCode::unreachable, sentence, "ponder start");
   }
-  TRY_VOID(make_private_dir(places.state_dir));
   const Bounds bounds = Bounds::within(timeout_ms, interrupt);
+  const fs::path program = executable_dir() / "ponderd";
+  if (::access(program.c_str(), X_OK) != 0) {
+    TRY(const bool up, answers(places, bounds));
+    if (up) return {};
+    return fail(
+        ErrorCode::unreachable,
+        fmt::format("no daemon is running, and {} is not there to start one", program.string()),
+        "install ponderd beside this program, or start it by hand");
+  }
+  TRY_VOID(make_private_dir(places.state_dir));
   const fs::path turn_file = places.state_dir / "start.lock";
   const UniqueFd turn(::open(turn_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!turn)
@@ -188,7 +191,7 @@ Result<void> start_daemon(const Places& places, bool by_owner, Interrupt* interr
   }
   TRY(const bool up, answers(places, bounds));  // the one before us may have done it
   if (up) return {};
-  return start_and_wait(places, bounds);
+  return start_and_wait(program, places, bounds);
 }
 
 }  // namespace ponder::client

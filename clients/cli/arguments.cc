@@ -1,0 +1,205 @@
+#include "clients/cli/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+namespace ponder::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done, ready or busy; 1 failed; 2 usage or refused; 3 not finished or not "
+    "ready;\n"
+    "4 no such job; 5 incomplete, a partial answer is there; 6 cancelled or interrupted;\n"
+    "69 daemon unreachable; 74 storage; 75 try again later; 124 wait timed out; 130 interrupted,\n"
+    "the job goes on. A job's id may be shortened while it is unique; @last is your newest job "
+    "here.";
+
+// CLI11 takes a word in brackets for a list, and a question may well look like that. Such words go
+// through it behind a mark, and come out without it. Its conversions are not used for the same
+// reason.
+constexpr char kMark = '\x01';
+
+std::string marked(std::string_view word) {
+  const bool needs = word.starts_with('[') || word.starts_with(kMark);
+  return (needs ? std::string(1, kMark) : std::string()).append(word);
+}
+
+std::string unmarked(std::string word) {
+  if (word.starts_with(kMark)) word.erase(0, 1);
+  return word;
+}
+
+std::vector<std::string> unmarked(std::vector<std::string> words) {
+  for (std::string& word : words)
+    word = unmarked(std::move(word));
+  return words;
+}
+
+bool read_number(const std::vector<std::string>& values, std::optional<std::int64_t>& into) {
+  const std::string& text = values.back();
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  into = number;
+  return true;
+}
+
+bool read_number(const std::vector<std::string>& values, std::optional<double>& into) {
+  // strtod, since from_chars for floating point is missing from macOS's library.
+  const std::string& text = values.back();
+  if (text.empty() || text.find_first_not_of("0123456789.eE+-") != std::string::npos) return false;
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() + text.size() || !std::isfinite(number)) return false;
+  into = number;
+  return true;
+}
+
+bool says_json(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") return false;
+    if (word == "--json") return true;
+  }
+  return false;
+}
+}  // namespace
+
+struct Arguments::Parser {
+  CLI::App& app;
+  std::vector<std::string>* rest = nullptr;
+
+  CLI::Option* add(const std::string& names, CLI::callback_t read, const std::string& help,
+                   const std::string& type) {
+    return app.add_option(names, std::move(read), help)->type_name(type)->type_size(1)->expected(1);
+  }
+};
+
+void Arguments::option(const std::string& names, std::string& into, const std::string& help) {
+  parser_
+      .add(
+          names,
+          [&into](const CLI::results_t& values) {
+            into = unmarked(values.back());
+            return true;
+          },
+          help, "TEXT")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void Arguments::option(const std::string& names, std::optional<std::int64_t>& into,
+                       const std::string& help) {
+  parser_
+      .add(
+          names, [&into](const CLI::results_t& values) { return read_number(values, into); }, help,
+          "N")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void Arguments::option(const std::string& names, std::optional<double>& into,
+                       const std::string& help) {
+  parser_
+      .add(
+          names, [&into](const CLI::results_t& values) { return read_number(values, into); }, help,
+          "SECONDS")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void Arguments::option(const std::string& names, std::vector<std::string>& into,
+                       const std::string& help) {
+  parser_
+      .add(
+          names,
+          [&into](const CLI::results_t& values) {
+            into = unmarked(values);
+            return true;
+          },
+          help, "PATH")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
+void Arguments::flag(const std::string& names, bool& into, const std::string& help) {
+  parser_.app.add_flag(names, into, help);
+}
+
+void Arguments::words(const std::string& name, std::vector<std::string>& into, int least, int most,
+                      const std::string& help) {
+  auto* option = parser_.app.add_option(
+      name,
+      [&into](const CLI::results_t& values) {
+        into = unmarked(values);
+        return true;
+      },
+      help);
+  option->type_name("")->type_size(1)->expected(std::max(least, 1), most > 0 ? most : 1 << 20);
+  option->allow_extra_args(true);
+  if (most == 0) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (least > 0) option->required();
+}
+
+void Arguments::rest(std::vector<std::string>& into) {
+  parser_.app.allow_extras();
+  parser_.rest = &into;
+}
+
+ParsedLine parse_line(int argc, const char* const* argv, std::span<const Command> commands,
+                      Globals& globals) {
+  ParsedLine parsed;
+  parsed.wants_json = says_json(argc, argv);
+  CLI::App app{"Delegate long reasoning to a language model on this machine.", "ponder"};
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  bool wants_version = false;
+  const auto add_globals = [&globals](CLI::App& to) {
+    Arguments::Parser parser{to};
+    Arguments arguments(parser);
+    arguments.option("--home", globals.home, "keep everything in this one directory");
+    arguments.flag("--no-start", globals.no_start, "do not start the daemon");
+    arguments.flag("--json", globals.json, "print one JSON document");
+  };
+  add_globals(app);
+  app.add_flag("--version", wants_version, "print the version");
+
+  struct Declared {
+    CLI::App* app;
+    std::unique_ptr<Arguments::Parser> parser;
+    Action action;
+  };
+  std::vector<Declared> declared;
+  for (const Command& command : commands) {
+    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
+    auto parser = std::make_unique<Arguments::Parser>(Arguments::Parser{*sub});
+    Arguments arguments(*parser);
+    Action action = command.declare(arguments);
+    add_globals(*sub);
+    declared.push_back({sub, std::move(parser), std::move(action)});
+  }
+  try {
+    std::vector<std::string> words;  // CLI11 wants them from the last to the first
+    for (int i = argc - 1; i > 0; --i)
+      words.push_back(marked(argv[i]));
+    app.parse(std::move(words));
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    parsed.output = (chosen.empty() ? &app : chosen.front())->help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    if (wants_version || (argc == 2 && std::string_view(argv[1]) == "--version")) {
+      parsed.output = "ponder " PONDER_VERSION "\n";
+      return parsed;
+    }
+    parsed.error = error.what();
+    return parsed;
+  }
+  for (Declared& each : declared) {
+    if (!each.app->parsed()) continue;
+    if (each.parser->rest) *each.parser->rest = unmarked(each.app->remaining());
+    parsed.action = std::move(each.action);
+  }
+  return parsed;
+}
+
+}  // namespace ponder::cli

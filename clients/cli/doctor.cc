@@ -1,0 +1,237 @@
+// ponder doctor: looks at everything that must be right, says what to do about what is not, changes
+// nothing and starts nothing.
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "clients/cli/commands.h"
+#include "clients/cli/envelope.h"
+#include "clients/cli/health_document.h"
+#include "clients/cli/run_program.h"
+#include "clients/cpp/instance_lock.h"
+
+namespace ponder::cli {
+namespace {
+namespace fs = std::filesystem;
+constexpr double kFreeBytesLow = 1u << 30;
+constexpr double kFreeBytesLeast = 64u << 20;
+
+/// ok, note (worth knowing) or fail (must be mended).
+struct Check {
+  std::string name;
+  std::string state;
+  std::string message;
+  std::string hint;
+};
+using Checks = std::vector<Check>;
+
+Check check_private(const std::string& name, const fs::path& path, bool directory) {
+  struct stat s {};
+  if (::lstat(path.c_str(), &s) != 0) {
+    if (errno == ENOENT) return {name, "ok", path.string() + " is made at the first start", ""};
+    return {name, "fail", fmt::format("{}: {}", path.string(), std::strerror(errno)), ""};
+  }
+  if (directory ? !S_ISDIR(s.st_mode) && !S_ISLNK(s.st_mode) : S_ISDIR(s.st_mode))
+    return {name, "fail", path.string() + " is of the wrong kind", "move it away"};
+  if (s.st_uid != ::geteuid())
+    return {name, "fail", path.string() + " belongs to another user", "choose another --home"};
+  if (!S_ISLNK(s.st_mode) && (s.st_mode & 077) != 0)
+    return {name, "fail", path.string() + " is open to other users",
+            fmt::format("chmod {} {}", directory ? "700" : "600", path.string())};
+  return {name, "ok", path.string(), ""};
+}
+
+void check_places(Checks& checks, const Places& places) {
+  checks.push_back(check_private("state", places.state_dir, true));
+  checks.push_back(check_private("database", places.database, false));
+  checks.push_back(check_private("api key", places.key_file, false));
+  std::error_code ec;
+  checks.push_back({"config", "ok",
+                    fs::exists(places.config_file, ec)
+                        ? places.config_file.string()
+                        : "defaults (no " + places.config_file.string() + ")",
+                    ""});
+  if (places.socket.string().size() >= sizeof(sockaddr_un{}.sun_path))
+    checks.push_back(
+        {"socket", "note",
+         fmt::format("{} is longer than a socket address; other programs may not reach it",
+                     places.socket.string()),
+         "choose a shorter --home"});
+}
+
+void check_disk(Checks& checks, const Places& places) {
+  fs::path there = places.state_dir;
+  std::error_code ec;
+  while (!fs::exists(there, ec) && there.has_relative_path())
+    there = there.parent_path();
+  struct statvfs s {};
+  if (::statvfs(there.c_str(), &s) != 0) {
+    checks.push_back(
+        {"disk", "fail", fmt::format("{}: {}", there.string(), std::strerror(errno)), ""});
+    return;
+  }
+  const double free = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  const char* state = free < kFreeBytesLeast ? "fail" : free < kFreeBytesLow ? "note" : "ok";
+  checks.push_back({"disk", state, bytes_in_words(free) + " free for jobs",
+                    free < kFreeBytesLow ? "make room, or choose another --home" : ""});
+}
+
+void check_programs(Checks& checks) {
+  for (const char* name : {"ponderd", "ponder-engine", "ponder-mcp"}) {
+    const fs::path program = executable_dir() / name;
+    if (::access(program.c_str(), X_OK) != 0) {
+      checks.push_back(
+          {name, "fail", program.string() + " is not there", "install it beside ponder"});
+      continue;
+    }
+    const std::string line = version_line_of(program);
+    if (line.empty())
+      checks.push_back({name, "note", program.string() + " does not tell its version", ""});
+    else if (line.find(PONDER_VERSION) == std::string::npos)
+      checks.push_back({name, "note", fmt::format("{}, while ponder is " PONDER_VERSION, line),
+                        "install all programs from one build"});
+    else
+      checks.push_back({name, "ok", line, ""});
+  }
+}
+
+/// The model that a daemon would find without being told one, when none runs that could tell.
+void check_model_file(Checks& checks, const Places& places, const std::string& served) {
+  std::error_code ec;
+  if (!served.empty()) {
+    const bool there = fs::is_regular_file(served, ec);
+    checks.push_back({"model", there ? "ok" : "fail",
+                      served + (there ? "" : " is not there any more"),
+                      there ? "" : "put it back, or start the daemon with another --model"});
+    return;
+  }
+  for (const auto& entry : fs::directory_iterator(places.models_dir, ec)) {
+    if (entry.path().extension() != ".gguf") continue;
+    const bool readable = ::access(entry.path().c_str(), R_OK) == 0;
+    checks.push_back({"model", readable ? "ok" : "fail",
+                      entry.path().string() + (readable ? "" : " cannot be read"), ""});
+    return;
+  }
+  const fs::path bundled = bundled_model();
+  if (!bundled.empty())
+    checks.push_back({"model", "note", bundled.string() + ", the demo model: not for real work",
+                      "put a GGUF file into " + places.models_dir.string()});
+  else
+    checks.push_back({"model", "fail", "no model file was found",
+                      "put a GGUF file into " + places.models_dir.string() + ", or give --model"});
+}
+
+/// The daemon's and the engine's checks; the path of the model that is served, if one is.
+std::string check_daemon(Checks& checks, Context& context, client::DaemonClient& daemon,
+                         const Places& places) {
+  const auto health = get_health(daemon, &context.interrupt());
+  if (!health) {
+    const client::LockHolder holder = client::read_instance_lock(places.lock);
+    const bool remote = !daemon.options().url.empty();
+    if (holder.held && !remote)
+      checks.push_back({"daemon", "fail",
+                        fmt::format("process {} holds the lock, but does not answer: {}",
+                                    holder.pid, health.error().message),
+                        "ponder stop --now && ponder start"});
+    else
+      checks.push_back(
+          {"daemon", remote ? "fail" : "note", health.error().message, health.error().hint});
+    return {};
+  }
+  const std::string version = text_at(*health, "version");
+  const bool same = version.empty() || version == PONDER_VERSION;
+  checks.push_back({"daemon", same ? "ok" : "note",
+                    "runs" + (version.empty() ? "" : ", version " + version),
+                    same ? "" : "`ponder stop && ponder start` runs the version of this program"});
+  const std::string state = text_at(*health, "state");
+  const std::string degraded = words_at(*health, "degraded");
+  const bool ready = state == "ready" || state == "busy";
+  checks.push_back({"engine",
+                    ready && degraded.empty()              ? "ok"
+                    : state == "failed" || state == "down" ? "fail"
+                                                           : "note",
+                    health_in_words(*health), text_at(*health, "engine.last_error")});
+  return daemon.options().url.empty() ? text_at(*health, "model.path") : std::string();
+}
+
+bool mentions_ponder(const fs::path& file) {
+  std::ifstream in(file);
+  std::string text(1 << 20, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text.find("ponder-mcp") != std::string::npos;
+}
+
+/// What would bring the daemon back after a stop or a crash.
+void check_restarters(Checks& checks, const Places& places) {
+  const char* home_value = std::getenv("HOME");
+  const fs::path home = home_value ? home_value : "/";
+  std::string found;
+  const auto add = [&found](const std::string& what) {
+    found += (found.empty() ? "" : ", ") + what;
+  };
+  std::error_code ec;
+  for (const fs::path& unit :
+       {home / ".config/systemd/user/ponder.service", fs::path("/etc/systemd/user/ponder.service"),
+        fs::path("/etc/systemd/system/ponder.service")})
+    if (fs::exists(unit, ec)) add("the service " + unit.string());
+  for (const char* file : {".claude.json", ".codex/config.toml", ".config/opencode/opencode.json",
+                           ".cursor/mcp.json", ".qwen/settings.json"})
+    if (mentions_ponder(home / file)) add("an agent (" + (home / file).string() + ")");
+  const std::string stopped = client::stopped_sentence(places);
+  if (!stopped.empty())
+    checks.push_back(
+        {"restart", found.find("service") == std::string::npos ? "ok" : "note",
+         stopped + "; no client starts it" + (found.empty() ? "" : "; there is " + found), ""});
+  else
+    checks.push_back({"restart", "ok",
+                      "any client starts the daemon when it is needed" +
+                          (found.empty() ? "" : "; there is " + found),
+                      "`ponder stop` keeps it stopped"});
+}
+
+int doctor(Context& context) {
+  auto daemon = context.daemon(Start::never);
+  if (!daemon) return context.failed(daemon.error());
+  const Places& places = daemon->options().places;
+  Checks checks;
+  check_places(checks, places);
+  check_disk(checks, places);
+  check_programs(checks);
+  const std::string served = check_daemon(checks, context, *daemon, places);
+  check_model_file(checks, places, served);
+  check_restarters(checks, places);
+  bool ok = true;
+  json::array rows;
+  for (const Check& check : checks) {
+    ok = ok && check.state != "fail";
+    const json::value hint = check.hint.empty() ? json::value(nullptr) : json::value(check.hint);
+    if (context.json())
+      rows.push_back(json::object{{"name", check.name},
+                                  {"state", check.state},
+                                  {"message", check.message},
+                                  {"hint", hint}});
+    else
+      context.out(fmt::format("{:<4}  {:<13} {}{}\n", check.state, check.name, check.message,
+                              check.hint.empty() ? "" : fmt::format("\n{:>20}{}", "", check.hint)));
+  }
+  if (context.json()) context.document({{"ok", ok}, {"checks", rows}});
+  return ok ? kDone : kFailed;
+}
+}  // namespace
+
+Action declare_doctor(Arguments&) {
+  return doctor;
+}
+
+}  // namespace ponder::cli

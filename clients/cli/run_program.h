@@ -1,0 +1,19 @@
+#pragma once
+// Ponder's other programs, which lie beside this one.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "clients/cli/context.h"
+
+namespace ponder::cli {
+
+/// Becomes the program `name` beside this one (execv), with --home and `arguments`. Returns only
+/// if that fails, with the exit code.
+int become_program(Context& context, const std::string& name,
+                   const std::vector<std::string>& arguments);
+
+/// The first line that `program --version` prints within two seconds, or "".
+std::string version_line_of(const std::filesystem::path& program);
+
+}  // namespace ponder::cli
