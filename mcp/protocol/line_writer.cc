@@ -17,6 +17,7 @@ constexpr int kSendFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 constexpr int kSendFlags = MSG_DONTWAIT;  // SIGPIPE is ignored by the program
 #endif
 constexpr int kAskPeerEveryMs = 20;
+constexpr int kGoneAnswersToGiveUp = 3;  // a reader may drain the pipe a little after it hung up
 }  // namespace
 
 std::string to_line(const json::value& message) {
@@ -69,13 +70,14 @@ bool LineWriter::write_all(const char* data, std::size_t size) {
 }
 
 bool LineWriter::wait_writable() {
-  for (;;) {
+  for (int gone = 0; gone < kGoneAnswersToGiveUp;) {
     pollfd p{fd_, POLLOUT, 0};
     const int n = ::poll(&p, 1, kAskPeerEveryMs);
     if (n < 0 && errno != EINTR) return false;
     if (n > 0) return (p.revents & (POLLERR | POLLNVAL)) == 0;
-    if (peer_gone_()) return false;
+    gone = peer_gone_() ? gone + 1 : 0;
   }
+  return false;
 }
 
 }  // namespace ponder::mcp

@@ -10,8 +10,8 @@ namespace ponder::mcp {
 class LineWriter final : public MessageSink {
  public:
   /// Writes to `fd` (stays the caller's). While the reader of `fd` takes nothing, `peer_gone` is
-  /// asked every 20 ms; once it says true, or the pipe is broken, `on_broken` is called (it must
-  /// not call back) and everything after is dropped.
+  /// asked every 20 ms; once it said so three times running, or the pipe is broken, `on_broken` is
+  /// called (it must not call back) and everything after is dropped.
   LineWriter(int fd, std::function<bool()> peer_gone, std::function<void()> on_broken);
 
   void send(const json::value& message) override;
