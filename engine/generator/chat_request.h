@@ -38,6 +38,9 @@ std::string to_string(const Effort& effort);
 /// 0..1048576 (as text or a JSON number). Anything else is bad_request and lists the words.
 Result<Effort> parse_effort(const json::value& value);
 Result<Effort> parse_effort(std::string_view text);
+inline Result<Effort> parse_effort(const char* text) {  // a literal fits both of the above
+  return parse_effort(std::string_view(text));
+}
 
 struct ChatRequest {
   std::vector<Message> messages;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <map>
@@ -148,7 +149,8 @@ class Stream {
     sink_->on_started(started);
     // A slow prefill reports often, as a real one of that length would.
     const auto chunks = (plan_.prompt_tokens + kPrefillChunk - 1) / kPrefillChunk;
-    const auto reports = static_cast<std::int64_t>(script_.prefill_s / kPrefillReportEvery_s);
+    const auto reports =
+        static_cast<std::int64_t>(std::ceil(script_.prefill_s / kPrefillReportEvery_s));
     prefill_steps_ = std::max<std::int64_t>({1, chunks, reports});
     due_ = prefill_due(1);
     return true;

@@ -1,0 +1,383 @@
+// The supervisor against real worker processes: the stub in ponder-engine, and one that breaks
+// the protocol.
+#include "engine/generator/worker_generator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "engine/worker/stub_generator.h"
+#include "tests/unit/generator/recording_sink.h"
+
+namespace ponder {
+namespace {
+
+using test::ask;
+using test::Heard;
+using test::RecordingSink;
+using test::run;
+using testing::HasSubstr;
+
+WorkerOptions stub_options() {
+  WorkerOptions o;
+  o.engine_program = PONDER_BIN_DIR "/ponder-engine";
+  o.stub = true;
+  o.n_ctx = 4096;
+  o.back_off_s = 0.01;
+  return o;
+}
+
+WorkerOptions broken_options(const std::string& how) {
+  WorkerOptions o;
+  o.engine_program = BROKEN_WORKER;
+  o.model_id = how;
+  o.back_off_s = 0.01;
+  return o;
+}
+
+/// Looks at status() until it satisfies `condition`; a bound, not a pace.
+bool wait_status(const Generator& g, const std::function<bool(const GeneratorStatus&)>& condition,
+                 double seconds = 30) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!condition(g.status())) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+bool is_ready(const GeneratorStatus& s) {
+  return s.state == GeneratorState::ready;
+}
+
+bool process_lives(std::int64_t pid) {
+  return ::kill(static_cast<pid_t>(pid), 0) == 0;
+}
+
+/// Starts a generation and waits for its first token.
+std::shared_ptr<RecordingSink> begin(Generator& g, GenerationId id, GenerationRequest request) {
+  auto sink = std::make_shared<RecordingSink>();
+  g.start(id, std::move(request), sink);
+  EXPECT_TRUE(sink->wait([](const Heard& h) { return !h.deltas.empty(); }));
+  return sink;
+}
+
+TEST(WorkerGenerator, SaysTheSameAsTheGeneratorInItsProcess) {
+  WorkerGenerator worker(stub_options());
+  worker::StubGenerator direct(4096);
+  for (const char* text : {"hello", "[[stub tokens=100 think=0]]", "[[stub fault=invalid_utf8]]"}) {
+    const Heard got = run(worker, 1, ask(text))->heard();
+    const Heard want = run(direct, 1, ask(text))->heard();
+    EXPECT_EQ(got.text(Channel::answer), want.text(Channel::answer));
+    EXPECT_EQ(got.text(Channel::reasoning), want.text(Channel::reasoning));
+    EXPECT_EQ(got.tokens(), want.tokens());
+    EXPECT_EQ(got.ended.at(0).finish, Finish::end_token);
+    EXPECT_EQ(got.ended[0].usage.answer_tokens, want.ended.at(0).usage.answer_tokens);
+  }
+  EXPECT_EQ(test::plan(worker, ask("count me"))->prompt_tokens,
+            test::plan(direct, ask("count me"))->prompt_tokens);
+  EXPECT_EQ(test::tokenize(worker, "some text").value(),
+            test::tokenize(direct, "some text").value());
+  const auto over = test::plan(worker, ask(std::string(20000, 'x')));
+  ASSERT_FALSE(over);
+  EXPECT_EQ(over.error().code, ErrorCode::context_length_exceeded);
+  EXPECT_EQ(over.error().details.at("n_ctx"), 4096);
+}
+
+TEST(WorkerGenerator, StatusNamesModelAndProcess) {
+  WorkerGenerator worker(stub_options());
+  ASSERT_TRUE(wait_status(worker, is_ready));
+  const GeneratorStatus s = worker.status();
+  EXPECT_EQ(s.model.id, "stub");
+  EXPECT_EQ(s.model.n_ctx, 4096);
+  EXPECT_TRUE(process_lives(s.pid));
+  EXPECT_EQ(s.restarts, 0);
+  EXPECT_EQ(s.reason, "");
+}
+
+TEST(WorkerGenerator, TheWorkerEndsWithItsOwner) {
+  std::int64_t pid = 0;
+  auto sink = std::make_shared<RecordingSink>();
+  {
+    WorkerGenerator worker(stub_options());
+    ASSERT_TRUE(wait_status(worker, is_ready));
+    pid = worker.status().pid;
+    worker.start(1, ask("[[stub fault=hang]]"), sink);
+  }
+  EXPECT_FALSE(process_lives(pid));
+  EXPECT_EQ(sink->finish(), Finish::cancelled);
+}
+
+TEST(WorkerGenerator, TheWorkerDiesWithAKilledOwner) {
+  int report[2];
+  ASSERT_EQ(::pipe(report), 0);
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    auto* worker = new WorkerGenerator(stub_options());
+    wait_status(*worker, is_ready);
+    const std::int64_t pid = worker->status().pid;
+    if (::write(report[1], &pid, sizeof pid) != sizeof pid) ::_exit(1);
+    ::pause();
+  }
+  std::int64_t pid = 0;
+  ASSERT_EQ(::read(report[0], &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+  ASSERT_TRUE(process_lives(pid));
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  // Nobody may reap it here, so "gone" is: no such process, or a zombie of init's.
+  const auto gone = [&] {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string text;
+    return !std::getline(stat, text) || text.find(") Z") != std::string::npos;
+  };
+  for (int i = 0; i < 2000 && !gone(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(gone());
+}
+
+TEST(WorkerGenerator, HowItsWorkerEndedIsHowTheGenerationEnds) {
+  WorkerGenerator worker(stub_options());
+  struct Case {
+    const char* marker;
+    Finish finish;
+  };
+  GenerationId id = 1;
+  for (const Case& c : {Case{"[[stub fault=crash after=30]]", Finish::worker_died},
+                        Case{"[[stub fault=exit0 after=30]]", Finish::stream_lost},
+                        Case{"[[stub fault=device_lost after=30]]", Finish::worker_killed}}) {
+    const Heard h = run(worker, id, ask(c.marker))->heard();
+    EXPECT_EQ(h.ended.at(0).finish, c.finish) << c.marker;
+    EXPECT_EQ(h.tokens().size(), 30u) << c.marker;  // what was said before is kept
+    EXPECT_EQ(h.ended[0].usage.reasoning_tokens, 20);
+    EXPECT_EQ(h.ended[0].usage.answer_tokens, 10);
+    EXPECT_EQ(worker.status().restarts, static_cast<std::int64_t>(id) - 1);
+    ++id;
+    EXPECT_EQ(run(worker, id + 100, ask("again"))->finish(), Finish::end_token);
+  }
+  EXPECT_EQ(worker.status().restarts, 3);
+  EXPECT_THAT(worker.status().last_error, HasSubstr("exited with code"));
+}
+
+TEST(WorkerGenerator, OutOfMemoryIsAFailureOfTheGenerationOnly) {
+  WorkerGenerator worker(stub_options());
+  const Ended ended = run(worker, 1, ask("[[stub fault=out_of_memory]]"))->heard().ended.at(0);
+  EXPECT_EQ(ended.finish, Finish::failed);
+  EXPECT_EQ(ended.error->code, ErrorCode::out_of_memory);
+  EXPECT_EQ(worker.status().restarts, 0);
+}
+
+TEST(WorkerGenerator, KilledFromOutsideIsNobodysDoing) {
+  for (const int signal : {SIGKILL, SIGTERM, SIGINT, SIGHUP}) {
+    WorkerGenerator worker(stub_options());
+    const auto sink = begin(worker, 1, ask("[[stub rate=100 tokens=100000]]"));
+    ASSERT_EQ(::kill(static_cast<pid_t>(worker.status().pid), signal), 0);
+    ASSERT_TRUE(sink->wait_end());
+    EXPECT_EQ(sink->finish(), Finish::worker_killed) << signal;
+  }
+}
+
+TEST(WorkerGenerator, StatusIsTrueWithinTwoSecondsOfADeath) {
+  WorkerGenerator worker(stub_options());
+  ASSERT_TRUE(wait_status(worker, is_ready));
+  const std::int64_t pid = worker.status().pid;
+  ::kill(static_cast<pid_t>(pid), SIGKILL);
+  EXPECT_TRUE(wait_status(
+      worker, [&](const GeneratorStatus& s) { return s.pid != pid; }, 2));
+  ASSERT_TRUE(wait_status(worker, is_ready));
+  EXPECT_EQ(worker.status().restarts, 1);
+  EXPECT_THAT(worker.status().last_error, HasSubstr("signal 9"));
+}
+
+TEST(WorkerGenerator, AStoppedWorkerIsNamedAndThenReplaced) {
+  WorkerOptions o = stub_options();
+  o.stall_s = 3;
+  WorkerGenerator worker(o);
+  ASSERT_TRUE(wait_status(worker, is_ready));
+  const std::int64_t pid = worker.status().pid;
+  ::kill(static_cast<pid_t>(pid), SIGSTOP);
+  EXPECT_TRUE(wait_status(
+      worker, [](const GeneratorStatus& s) { return !s.reason.empty(); }, 10));
+  EXPECT_TRUE(
+      wait_status(worker, [&](const GeneratorStatus& s) { return is_ready(s) && s.pid != pid; }));
+  EXPECT_EQ(run(worker, 1, ask("x"))->finish(), Finish::end_token);
+}
+
+TEST(WorkerGenerator, AHangIsStalledAndTheOthersAreKilled) {
+  WorkerOptions o = stub_options();
+  o.stall_s = 0.5;
+  WorkerGenerator worker(o);
+  const auto other = begin(worker, 1, ask("[[stub rate=100 tokens=100000]]"));
+  const auto hung = begin(worker, 2, ask("[[stub fault=hang after=3]]"));
+  ASSERT_TRUE(hung->wait_end());
+  ASSERT_TRUE(other->wait_end());
+  EXPECT_EQ(hung->finish(), Finish::stalled);
+  EXPECT_EQ(hung->heard().tokens().size(), 3u);
+  EXPECT_EQ(other->finish(), Finish::worker_killed);
+  EXPECT_EQ(run(worker, 3, ask("x"))->finish(), Finish::end_token);
+}
+
+TEST(WorkerGenerator, PrefillProgressIsNoStall) {
+  WorkerOptions o = stub_options();
+  o.stall_s = 0.6;
+  WorkerGenerator worker(o);
+  EXPECT_EQ(run(worker, 1, ask("[[stub prefill_s=1.5]]"))->finish(), Finish::end_token);
+}
+
+TEST(WorkerGenerator, CancelEndsAtOnceAndIsIgnoredForOthers) {
+  WorkerGenerator worker(stub_options());
+  const auto sink = begin(worker, 1, ask("[[stub rate=20 tokens=100000 think=0]]"));
+  worker.cancel(7);
+  worker.cancel(1);
+  ASSERT_TRUE(sink->wait_end());
+  EXPECT_EQ(sink->finish(), Finish::cancelled);
+  worker.cancel(1);
+  EXPECT_EQ(sink->heard().after_end, 0);
+  EXPECT_EQ(worker.status().restarts, 0);
+}
+
+TEST(WorkerGenerator, ManyGenerationsAtOnceFromManyThreads) {
+  WorkerGenerator worker(stub_options());
+  constexpr int kThreads = 4, kEach = 16;
+  std::vector<std::thread> threads;
+  std::atomic<int> whole{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<std::shared_ptr<RecordingSink>> sinks;
+      for (int i = 0; i < kEach; ++i) {
+        sinks.push_back(std::make_shared<RecordingSink>());
+        worker.start(static_cast<GenerationId>(t * kEach + i), ask("number " + std::to_string(i)),
+                     sinks.back());
+      }
+      for (const auto& sink : sinks)
+        if (sink->wait_end() && sink->finish() == Finish::end_token &&
+            sink->heard().tokens().size() == 60)
+          ++whole;
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(whole, kThreads * kEach);
+}
+
+TEST(WorkerGenerator, CallsMayComeFromCallbacks) {
+  WorkerGenerator worker(stub_options());
+  struct Chain final : OutputSink {
+    Generator& generator;
+    std::shared_ptr<RecordingSink> last = std::make_shared<RecordingSink>();
+    explicit Chain(Generator& g) : generator(g) {}
+    void on_started(const Started&) override {}
+    void on_prefill(const PrefillProgress&) override {}
+    void on_delta(const Delta&) override { generator.status(); }
+    void on_tool_call(const ToolCallMade&) override {}
+    void on_ended(const Ended&) override { generator.start(2, ask("second"), last); }
+  };
+  const auto chain = std::make_shared<Chain>(worker);
+  worker.start(1, ask("first"), chain);
+  ASSERT_TRUE(chain->last->wait_end());
+  EXPECT_EQ(chain->last->finish(), Finish::end_token);
+}
+
+TEST(WorkerGenerator, ARefusedModelIsFailedWithItsSentenceAndNotTriedAgain) {
+  WorkerGenerator worker(broken_options("refuse"));
+  ASSERT_TRUE(wait_status(
+      worker, [](const GeneratorStatus& s) { return s.state == GeneratorState::failed; }));
+  EXPECT_EQ(worker.status().reason, "this file is from Mars");
+  EXPECT_EQ(worker.status().restarts, 0);
+  EXPECT_EQ(worker.status().pid, 0);
+  const Ended ended = run(worker, 1, ask("x"))->heard().ended.at(0);
+  EXPECT_EQ(ended.finish, Finish::failed);
+  EXPECT_EQ(ended.error->code, ErrorCode::engine_error);
+  EXPECT_EQ(test::plan(worker, ask("x")).error().message, "this file is from Mars");
+}
+
+TEST(WorkerGenerator, AMissingProgramIsFailedWithItsPath) {
+  WorkerOptions o = stub_options();
+  o.engine_program = "/nowhere/ponder-engine";
+  WorkerGenerator worker(o);
+  ASSERT_TRUE(wait_status(
+      worker, [](const GeneratorStatus& s) { return s.state == GeneratorState::failed; }));
+  EXPECT_THAT(worker.status().reason, HasSubstr("/nowhere/ponder-engine"));
+}
+
+TEST(WorkerGenerator, DeathsWhileLoadingAreBounded) {
+  WorkerOptions o = broken_options("crash_loading");
+  o.max_load_deaths = 3;
+  WorkerGenerator worker(o);
+  ASSERT_TRUE(wait_status(
+      worker, [](const GeneratorStatus& s) { return s.state == GeneratorState::failed; }));
+  EXPECT_EQ(worker.status().restarts, 2);
+  EXPECT_THAT(worker.status().reason, HasSubstr("3 times"));
+}
+
+TEST(WorkerGenerator, WaitingForALoadingWorkerIsBounded) {
+  WorkerOptions o = broken_options("slow_loading");
+  o.load_wait_s = 0.2;
+  WorkerGenerator worker(o);
+  EXPECT_EQ(test::plan(worker, ask("x")).error().code, ErrorCode::loading);
+  EXPECT_EQ(run(worker, 1, ask("x"))->heard().ended.at(0).error->code, ErrorCode::loading);
+  auto sink = std::make_shared<RecordingSink>();
+  worker.start(2, ask("x"), sink);
+  worker.cancel(2);
+  ASSERT_TRUE(sink->wait_end());
+  EXPECT_EQ(sink->finish(), Finish::cancelled);
+}
+
+TEST(WorkerGenerator, ACallThatKillsItsWorkerTwiceIsGivenUp) {
+  WorkerGenerator worker(broken_options("exit3_on_plan"));
+  const auto plan = test::plan(worker, ask("x"));
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::engine_error);
+  EXPECT_THAT(plan.error().message, HasSubstr("code 3"));
+}
+
+class BrokenWorker : public testing::TestWithParam<std::pair<const char*, Finish>> {};
+
+TEST_P(BrokenWorker, EndsItsGenerationAndIsReplaced) {
+  WorkerOptions o = broken_options(GetParam().first);
+  o.stall_s = 0.5;
+  WorkerGenerator worker(o);
+  const auto sink = run(worker, 1, ask("x"));
+  const Heard h = sink->heard();
+  ASSERT_EQ(h.ended.size(), 1u);
+  EXPECT_EQ(h.ended[0].finish, GetParam().second);
+  EXPECT_TRUE(wait_status(worker, [](const GeneratorStatus& s) { return s.restarts >= 1; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BrokenWorker,
+                         testing::Values(std::pair{"noise", Finish::worker_died},
+                                         std::pair{"bad_json", Finish::worker_died},
+                                         std::pair{"unknown_type", Finish::worker_died},
+                                         std::pair{"unknown_id", Finish::worker_died},
+                                         std::pair{"delta_first", Finish::worker_died},
+                                         std::pair{"exit5", Finish::worker_died},
+                                         std::pair{"segv", Finish::worker_died},
+                                         std::pair{"cut_frame", Finish::stream_lost},
+                                         std::pair{"silent_close", Finish::stream_lost},
+                                         std::pair{"silent", Finish::stalled}),
+                         [](const auto& given) { return std::string(given.param.first); });
+
+TEST(WorkerGenerator, NoiseInsteadOfAGreetingIsADeathWhileLoading) {
+  WorkerOptions o = broken_options("noise_at_once");
+  o.max_load_deaths = 2;
+  WorkerGenerator noisy(o);
+  EXPECT_TRUE(wait_status(
+      noisy, [](const GeneratorStatus& s) { return s.state == GeneratorState::failed; }));
+  WorkerGenerator worker(broken_options("two_hellos"));
+  EXPECT_TRUE(wait_status(worker, [](const GeneratorStatus& s) { return s.restarts >= 2; }));
+}
+
+TEST(WorkerGenerator, ACancelledGenerationOfADeafWorkerEndsAsCancelled) {
+  WorkerOptions o = broken_options("silent");
+  o.stall_s = 0.5;
+  WorkerGenerator worker(o);
+  const auto sink = begin(worker, 1, ask("x"));
+  worker.cancel(1);
+  ASSERT_TRUE(sink->wait_end());
+  EXPECT_EQ(sink->finish(), Finish::cancelled);
+}
+
+}  // namespace
+}  // namespace ponder
