@@ -41,7 +41,10 @@ std::string daemon_screen(const json::object& health) {
   if (const auto free = number_at(health, "store.free_bytes"))
     row("store", fmt::format("{}, {} free", true_at(health, "store.ok") ? "ok" : "refuses to write",
                              bytes_in_words(*free)));
-  if (const std::string tcp = text_at(health, "tcp"); !tcp.empty()) row("tcp", tcp);
+  const std::string addresses = words_at(health, "tcp.addresses");
+  const std::string no_tcp = text_at(health, "tcp.reason");
+  if (!addresses.empty() || !no_tcp.empty())
+    row("tcp", addresses + (addresses.empty() || no_tcp.empty() ? "" : "; ") + no_tcp);
   if (const std::string version = text_at(health, "version"); !version.empty())
     row("version", fmt::format("{}, up {}", version, duration_in_words(count("uptime_s"))));
   return out;

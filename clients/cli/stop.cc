@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "clients/cli/commands.h"
@@ -41,8 +42,15 @@ struct Running {
   int waiting_jobs = 0;
 };
 
+/// Whether the process exists and has not ended. One that has ended stays a zombie until its parent
+/// asks for it, which in a container may be never.
 bool lives(int pid) {
-  return pid > 1 && (::kill(pid, 0) == 0 || errno == EPERM);
+  if (pid <= 1 || (::kill(pid, 0) != 0 && errno != EPERM)) return false;
+  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  if (!std::getline(stat, line)) return true;  // no /proc here
+  const std::size_t name_end = line.rfind(')');
+  return name_end == std::string::npos || line.compare(name_end, 3, ") Z") != 0;
 }
 
 /// Waits until `gone` is true, at most `bound`; false if time ran out or Ctrl-C came.
@@ -139,9 +147,7 @@ int stop(Context& context, const Options& options) {
     return report(context, *found, true,
                   "no daemon is running; clients will not start it until `ponder start`");
 
-  const auto gone = [&] {
-    return !lives(found->daemon) || client::read_instance_lock(places.lock).pid != found->daemon;
-  };
+  const auto gone = [&] { return !lives(found->daemon); };
   const auto all_gone = [&] { return gone() && !lives(found->worker); };
   if (::kill(found->daemon, SIGTERM) != 0 && errno != ESRCH)
     return context.failed({ErrorCode::forbidden, fmt::format("process {} cannot be stopped: {}",
