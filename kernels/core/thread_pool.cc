@@ -13,6 +13,13 @@ namespace {
 // stretches between two matrix products of a decode step, far shorter than a scheduler slice.
 constexpr int kSpins = 2000;
 
+constexpr std::uint32_t next_part(std::uint64_t ticket) {
+  return static_cast<std::uint32_t>(ticket & 0xffffu);
+}
+constexpr std::uint32_t part_count(std::uint64_t ticket) {
+  return static_cast<std::uint32_t>((ticket >> 16) & 0xffffu);
+}
+
 void pause() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -21,7 +28,7 @@ void pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : threads_(threads) {
   CHECK(threads >= 1 && threads <= 4096);
   workers_.reserve(static_cast<std::size_t>(threads - 1));
   for (int i = 1; i < threads; ++i)
@@ -42,23 +49,21 @@ void ThreadPool::run(std::int64_t parts, PartFunction function, const void* cont
       function(context, part);
     return;
   }
-  CHECK(parts < (std::int64_t{1} << 31));
+  CHECK(parts <= 0xffff);
   const auto count = static_cast<std::uint32_t>(parts);
   function_.store(function, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);
-  parts_.store(count, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
-  const std::uint64_t call = ((ticket_.load(std::memory_order_relaxed) >> 32) + 1) << 32;
-  ticket_.store(call);  // seq_cst: ordered before the look at sleepers_
+  const std::uint64_t call = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
+  ticket_.store(call << 32 | parts << 16);  // seq_cst: ordered before the look at sleepers_
   if (sleepers_.load() != 0) {
     wake_.fetch_add(1);
     wake_.notify_all();
   }
 
-  std::uint64_t ticket = call;
-  std::uint32_t part = 0;
-  while (claim(ticket, part)) {
-    function(context, part);
+  std::uint64_t ticket = 0;
+  while (claim(ticket)) {
+    function(context, next_part(ticket));
     done_.fetch_add(1, std::memory_order_acq_rel);
   }
   for (int spin = 0; done_.load(std::memory_order_acquire) != count; ++spin) {
@@ -73,32 +78,26 @@ void ThreadPool::run(std::int64_t parts, PartFunction function, const void* cont
   }
 }
 
-/// Takes the next part of the call in progress, if there is one left. `ticket` is the caller's
-/// last sight of ticket_.
-bool ThreadPool::claim(std::uint64_t& ticket, std::uint32_t& part) {
+/// Takes the next part of the call in progress, if there is one left; `ticket` names it.
+bool ThreadPool::claim(std::uint64_t& ticket) {
   ticket = ticket_.load(std::memory_order_acquire);
-  for (;;) {
-    part = static_cast<std::uint32_t>(ticket);
-    if (part >= parts_.load(std::memory_order_relaxed)) return false;
+  while (next_part(ticket) < part_count(ticket))
     if (ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
                                       std::memory_order_acquire))
       return true;
-  }
+  return false;
 }
 
 void ThreadPool::work_loop() {
-  std::uint64_t ticket = 0;
   int spin = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    ticket = ticket_.load(std::memory_order_acquire);
+    std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
     const PartFunction function = function_.load(std::memory_order_relaxed);
     const void* context = context_.load(std::memory_order_relaxed);
-    const std::uint32_t count = parts_.load(std::memory_order_relaxed);
-    const auto part = static_cast<std::uint32_t>(ticket);
-    if (part < count) {
+    if (next_part(ticket) < part_count(ticket)) {
       spin = 0;
       if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
-      function(context, part);
+      function(context, next_part(ticket));
       done_.fetch_add(1);
       if (caller_sleeps_.load()) done_.notify_one();
       continue;

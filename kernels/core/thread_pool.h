@@ -19,10 +19,10 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  int threads() const { return threads_; }
 
   /// Calls body(part) once for each part in [0, parts) and returns when all have returned.
-  /// `body` must not throw. Allocates nothing.
+  /// `body` must not throw. At most 65,535 parts. Allocates nothing.
   template <class Body>
   void parallel_for(std::int64_t parts, const Body& body) {
     run(
@@ -34,20 +34,21 @@ class ThreadPool {
   void run(std::int64_t parts, PartFunction function, const void* context);
 
  private:
-  bool claim(std::uint64_t& ticket, std::uint32_t& part);
+  bool claim(std::uint64_t& ticket);
   void work_loop();
 
-  // A claim is a compare-and-swap on `ticket_` (call number << 32 | next part). That a claim
-  // succeeded proves that function_, context_ and parts_, read before it, belong to that call.
+  // The call in progress: its number << 32 | its parts << 16 | the next part to take. A claim is a
+  // compare-and-swap to the next part. That it succeeded proves that function_ and context_, read
+  // before it, belong to that call: they change only after all parts of a call are done.
   alignas(64) std::atomic<std::uint64_t> ticket_{0};
   std::atomic<PartFunction> function_{nullptr};
   std::atomic<const void*> context_{nullptr};
-  std::atomic<std::uint32_t> parts_{0};
   alignas(64) std::atomic<std::uint32_t> done_{0};
   std::atomic<bool> caller_sleeps_{false};
   alignas(64) std::atomic<std::uint32_t> wake_{0};
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
+  const int threads_;
   std::vector<std::thread> workers_;
 };
 

@@ -1,0 +1,190 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/ops/ops.h"
+#include "tests/unit/kernels/cases.h"
+
+namespace ponder::kernels {
+namespace {
+
+struct Cache {
+  Cache(const KvShape& s, std::int64_t positions) : shape(s) {
+    for (std::int64_t p = 0; p < positions; p += kKvBlockPositions) {
+      memory.push_back(Arena::make(kv_block_bytes(shape)).value());
+      blocks.push_back(memory.back().take(kv_block_bytes(shape)));
+      // Whatever lies where nothing was written must not matter: NaN everywhere.
+      std::memset(blocks.back(), 0xff, kv_block_bytes(shape));
+    }
+  }
+  std::span<const std::byte* const> read() const { return {blocks.data(), blocks.size()}; }
+  KvShape shape;
+  std::vector<Arena> memory;
+  std::vector<std::byte*> blocks;
+};
+
+struct Layer {
+  KvShape shape;
+  std::int64_t heads, n;
+};
+std::vector<Layer> layers() {
+  std::vector<Layer> all;
+  for (const KvElement element : {KvElement::f32, KvElement::f16}) {
+    all.push_back({{element, 1, 256}, 4, 150});
+    all.push_back({{element, 2, 48}, 6, 70});
+    all.push_back({{element, 3, 64}, 3, 133});
+  }
+  return all;
+}
+
+class AttentionOn : public ::testing::TestWithParam<const OpTable*> {
+ protected:
+  const OpTable& ops() const { return *GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(All, AttentionOn, ::testing::ValuesIn(runnable_cpu_ops()),
+                         [](const auto& p) { return std::string(p.param->name); });
+
+struct Inputs {
+  explicit Inputs(const Layer& s, float scale = 1.0f) {
+    const auto n = static_cast<std::size_t>(s.n), dim = static_cast<std::size_t>(s.shape.head_dim);
+    q = random_floats(n * static_cast<std::size_t>(s.heads) * dim, 1, scale);
+    k = random_floats(n * static_cast<std::size_t>(s.shape.kv_heads) * dim, 2, scale);
+    v = random_floats(k.size(), 3);
+  }
+  std::vector<float> q, k, v;
+};
+
+void step(const OpTable& ops, const Stream& stream, const Layer& s, Cache& cache, const Inputs& in,
+          std::int64_t first, std::int64_t n, std::vector<float>& y) {
+  const std::int64_t kv = s.shape.kv_heads * s.shape.head_dim, qs = s.heads * s.shape.head_dim;
+  KvWrite write;
+  write.shape = s.shape;
+  write.blocks = {cache.blocks.data(), cache.blocks.size()};
+  write.first_position = first;
+  write.n = n;
+  write.k = in.k.data() + first * kv;
+  write.v = in.v.data() + first * kv;
+  ops.kv_write(stream, write);
+  Attention op;
+  op.shape = s.shape;
+  op.blocks = cache.read();
+  op.first_position = first;
+  op.n = n;
+  op.heads = s.heads;
+  op.q = in.q.data() + first * qs;
+  op.y = y.data() + first * qs;
+  ops.attention(stream, op);
+}
+
+TEST_P(AttentionOn, AgreesWithAFloat64Softmax) {
+  for (const Layer& s : layers()) {
+    const Inputs in(s, 2.0f);
+    Cache cache(s.shape, s.n);
+    std::vector<float> y(in.q.size());
+    step(ops(), {}, s, cache, in, 0, s.n, y);
+    const std::int64_t dim = s.shape.head_dim, kv = s.shape.kv_heads;
+    const auto stored = [&](float x) {
+      return static_cast<double>(s.shape.element == KvElement::f16 ? f32_of_f16(f16_of_f32(x)) : x);
+    };
+    double worst = 0;
+    for (std::int64_t t = 0; t < s.n; ++t)
+      for (std::int64_t h = 0; h < s.heads; ++h) {
+        const std::int64_t g = h / (s.heads / kv);
+        std::vector<double> p;
+        double largest = -1e300, sum = 0;
+        for (std::int64_t j = 0; j <= t; ++j) {
+          double dot = 0;
+          for (std::int64_t d = 0; d < dim; ++d)
+            dot +=
+                static_cast<double>(in.q[static_cast<std::size_t>((t * s.heads + h) * dim + d)]) *
+                stored(in.k[static_cast<std::size_t>((j * kv + g) * dim + d)]);
+          p.push_back(dot / std::sqrt(static_cast<double>(dim)));
+          largest = std::max(largest, p.back());
+        }
+        for (double& x : p)
+          sum += x = std::exp(x - largest);
+        for (std::int64_t d = 0; d < dim; ++d) {
+          double want = 0;
+          for (std::int64_t j = 0; j <= t; ++j)
+            want += p[static_cast<std::size_t>(j)] / sum *
+                    stored(in.v[static_cast<std::size_t>((j * kv + g) * dim + d)]);
+          worst = std::max(
+              worst,
+              std::fabs(want - static_cast<double>(
+                                   y[static_cast<std::size_t>((t * s.heads + h) * dim + d)])));
+        }
+      }
+    EXPECT_LT(worst, 2e-5) << "head_dim " << dim;
+  }
+}
+
+TEST_P(AttentionOn, ARowsBitsDoNotDependOnChunksThreadsOrTheInstructionSet) {
+  for (const Layer& s : layers()) {
+    const Inputs in(s);
+    std::vector<float> want(in.q.size());
+    {
+      Cache cache(s.shape, s.n);
+      for (std::int64_t t = 0; t < s.n; ++t)
+        step(*runnable_cpu_ops().front(), {}, s, cache, in, t, 1, want);
+    }
+    for (const std::int64_t chunk : {1, 3, 16, 64, 65, 1000}) {
+      for (const int threads : {1, 3}) {
+        ThreadPool pool(threads);
+        Cache cache(s.shape, s.n);
+        std::vector<float> y(in.q.size());
+        for (std::int64_t t = 0; t < s.n; t += chunk)
+          step(ops(), {&pool}, s, cache, in, t, std::min(chunk, s.n - t), y);
+        ASSERT_TRUE(same_bits(y, want)) << "chunk " << chunk << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOn, LaterPositionsDoNotReachEarlierRowsEvenAsNaN) {
+  const Layer s{{KvElement::f32, 1, 32}, 1, 10};
+  Inputs in(s);
+  std::vector<float> want(in.q.size()), y(in.q.size());
+  Cache clean(s.shape, s.n);
+  step(ops(), {}, s, clean, in, 0, s.n, want);
+  for (std::size_t d = 0; d < 32; ++d)
+    in.k[9 * 32 + d] = in.v[9 * 32 + d] = NAN;
+  Cache cache(s.shape, s.n);
+  step(ops(), {}, s, cache, in, 0, s.n, y);
+  for (std::size_t i = 0; i < 9 * 32; ++i)
+    ASSERT_EQ(y[i], want[i]);
+  EXPECT_TRUE(std::isnan(y[9 * 32]));
+}
+
+TEST_P(AttentionOn, LargeScoresDoNotOverflow) {
+  const Layer s{{KvElement::f32, 1, 16}, 1, 100};
+  const Inputs in(s, 100.0f);
+  Cache cache(s.shape, s.n);
+  std::vector<float> y(in.q.size());
+  step(ops(), {}, s, cache, in, 0, s.n, y);
+  for (const float v : y)
+    ASSERT_TRUE(std::isfinite(v));
+}
+
+TEST_P(AttentionOn, ReadsQueriesThatLieBetweenGates) {
+  const Layer s{{KvElement::f16, 1, 32}, 2, 20};
+  const Inputs in(s);
+  Cache cache(s.shape, s.n);
+  std::vector<float> want(in.q.size()), y(in.q.size()), spread(in.q.size() * 2, NAN);
+  step(ops(), {}, s, cache, in, 0, s.n, want);
+  for (std::size_t r = 0; r < 40; ++r)
+    for (std::size_t d = 0; d < 32; ++d)
+      spread[r * 64 + d] = in.q[r * 32 + d];
+  Attention op;
+  op.shape = s.shape;
+  op.blocks = cache.read();
+  op.n = s.n;
+  op.heads = 2;
+  op.q = spread.data();
+  op.q_head_stride = 64;
+  op.y = y.data();
+  ops().attention({}, op);
+  EXPECT_TRUE(same_bits(y, want));
+}
+
+}  // namespace
+}  // namespace ponder::kernels
