@@ -34,6 +34,8 @@ struct Options {
   int keep_unread = 1000;
   int keep_unread_days = 30;
   std::string build;              ///< for the envelope
+  int plan_timeout_ms = 3000;     ///< submit waits this long for the generator's exact count
+  int end_grace_ms = 5000;        ///< a cancelled generation that does not end is given up then
 };
 
 /// What changed the answer of submit().

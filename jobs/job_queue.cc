@@ -1,0 +1,316 @@
+#include "jobs/job_queue.h"
+
+#include <fmt/core.h>
+#include <sys/statvfs.h>
+
+#include "engine/base/check.h"
+#include "engine/base/ids.h"
+#include "engine/base/log.h"
+#include "jobs/queue_actor.h"
+
+namespace ponder::jobs {
+namespace {
+
+constexpr int kHistoryRows = 1000;
+constexpr std::int64_t kProbeMs = 1000;
+
+Error stopping_error() {
+  return {ErrorCode::loading, "the daemon is stopping", "try again when it has started anew"};
+}
+
+Options sane(Options options) {
+  options.max_running_batch = std::max(1, options.max_running_batch);
+  options.max_running_interactive = std::max(1, options.max_running_interactive);
+  options.max_attempts = std::max(1, options.max_attempts);
+  options.flush_ms = std::max(1, options.flush_ms);
+  return options;
+}
+}  // namespace
+
+Result<std::unique_ptr<JobQueue>> JobQueue::open(Options options, Generator& generator,
+                                                 const Clock& clock) {
+  TRY(std::unique_ptr<JobStore> store, JobStore::open(options.database));
+  const std::string instance = random_hex(16);
+  TRY(const std::int64_t moved, store->recover(instance, clock.wall_ms()));
+  if (moved > 0) log_info(fmt::format("{} jobs of a daemon that died were moved on", moved));
+  auto actor = std::make_unique<QueueActor>(sane(std::move(options)), generator, clock,
+                                            std::move(store), instance);
+  TRY_VOID(actor->begin());
+  return std::unique_ptr<JobQueue>(std::move(actor));
+}
+
+void QueueActor::Door::post(std::function<void(QueueActor&)> message) {
+  const std::lock_guard lock(mutex);
+  if (!actor) return;
+  QueueActor* target = actor;
+  target->thread_.post([target, message = std::move(message)] { message(*target); });
+}
+
+QueueActor::QueueActor(Options options, Generator& generator, const Clock& clock,
+                       std::unique_ptr<JobStore> store, std::string instance)
+    : options_(std::move(options)),
+      generator_(generator),
+      clock_(clock),
+      instance_(std::move(instance)),
+      door_(std::make_shared<Door>()),
+      // Another user of the same generator has other numbers.
+      next_generation_(random_u64() & ~std::uint64_t{0xffffffff}),
+      store_(std::move(store)),
+      thread_(clock) {
+  door_->actor = this;
+}
+
+QueueActor::~QueueActor() {
+  stop();
+  {
+    const std::lock_guard lock(door_->mutex);
+    door_->actor = nullptr;
+  }
+  thread_.stop();
+}
+
+Result<void> QueueActor::begin() {
+  TRY(const auto past, store_->history(kHistoryRows));
+  for (auto job = past.rbegin(); job != past.rend(); ++job)
+    times_.add(job->lane, job->effort, job->run_ms);
+  TRY(std::vector<JobRow> rows, store_->live());
+  for (JobRow& row : rows) {
+    CHECK_MSG(row.state == State::queued, "a running row after recovery");
+    enqueue(std::move(row));
+  }
+  refresh_status();
+  thread_.start();
+  thread_.post([this] {
+    schedule();
+    arm_retention(0);
+  });
+  return {};
+}
+
+template <class Done>
+CallId QueueActor::ask(Done done, std::function<void(CallId, Done)> work) {
+  const CallId call = calls_.open();
+  auto shared = std::make_shared<Done>(std::move(done));
+  const bool posted = thread_.post([call, shared, work = std::move(work)] {
+    work(call, std::move(*shared));
+  });
+  if (!posted && calls_.close(call)) (*shared)(fail(stopping_error()));
+  return call;
+}
+
+CallId QueueActor::submit(JobSpec spec, std::function<void(Result<Submitted>)> done) {
+  using Done = std::function<void(Result<Submitted>)>;
+  auto shared = std::make_shared<JobSpec>(std::move(spec));
+  return ask<Done>(std::move(done), [this, shared](CallId call, Done d) {
+    if (stopping_) {
+      if (calls_.close(call)) d(fail(stopping_error()));
+      return;
+    }
+    submit_now(call, std::move(*shared), std::move(d));
+  });
+}
+
+CallId QueueActor::get(std::string id, std::int64_t wait_ms, EnvelopeDone done) {
+  return ask<EnvelopeDone>(std::move(done),
+                           [this, id = std::move(id), wait_ms](CallId call, EnvelopeDone d) {
+                             get_now(call, id, wait_ms, std::move(d));
+                           });
+}
+
+CallId QueueActor::list(ListFilter filter, std::function<void(Result<ListPage>)> done) {
+  using Done = std::function<void(Result<ListPage>)>;
+  return ask<Done>(std::move(done), [this, filter = std::move(filter)](CallId call, Done d) {
+    Result<ListPage> page = list_now(filter);
+    if (calls_.close(call)) d(std::move(page));
+  });
+}
+
+CallId QueueActor::result(std::string id, Part part, std::int64_t offset, std::int64_t limit,
+                          std::function<void(Result<ResultPage>)> done) {
+  using Done = std::function<void(Result<ResultPage>)>;
+  return ask<Done>(std::move(done), [=, this, id = std::move(id)](CallId call, Done d) {
+    Result<ResultPage> page = result_now(id, part, offset, limit);
+    if (calls_.close(call)) d(std::move(page));
+  });
+}
+
+CallId QueueActor::cancel(std::string id, EnvelopeDone done) {
+  return ask<EnvelopeDone>(std::move(done),
+                           [this, id = std::move(id)](CallId call, EnvelopeDone d) {
+                             cancel_now(call, id, std::move(d));
+                           });
+}
+
+CallId QueueActor::remove(std::string id, std::function<void(Result<void>)> done) {
+  using Done = std::function<void(Result<void>)>;
+  return ask<Done>(std::move(done), [this, id = std::move(id)](CallId call, Done d) {
+    Result<void> removed = [&]() -> Result<void> {
+      TRY(const JobRow row, row_of(id));
+      if (!is_terminal(row.state)) {
+        Error error{ErrorCode::not_terminal, "the job has not ended yet",
+                    fmt::format("cancel it first: ponder cancel {}", id)};
+        error.job_id = id;
+        return fail(std::move(error));
+      }
+      Result<void> gone = store_->remove(row.seq);
+      stored(gone);
+      return gone;
+    }();
+    if (calls_.close(call)) d(std::move(removed));
+  });
+}
+
+CallId QueueActor::pin(std::string id, bool pinned, EnvelopeDone done) {
+  return ask<EnvelopeDone>(
+      std::move(done), [this, id = std::move(id), pinned](CallId call, EnvelopeDone d) {
+        Result<json::object> out = [&]() -> Result<json::object> {
+          TRY(JobRow row, row_of(id));
+          if (row.state == State::expired)
+            return fail({ErrorCode::gone, "the job has expired: " + row.summary, {}, {}, id});
+          Result<void> written = store_->set_pinned(row.seq, pinned);
+          if (!stored(written)) return fail(written.error());
+          row.pinned = pinned;
+          if (const auto w = waiting_.find(id); w != waiting_.end()) w->second.row.pinned = pinned;
+          if (const auto r = running_.find(id); r != running_.end()) r->second->row().pinned = pinned;
+          return envelope_of(row, true);
+        }();
+        if (calls_.close(call)) d(std::move(out));
+      });
+}
+
+CallId QueueActor::events(std::string id, std::int64_t after, std::function<void(JobEvent)> event,
+                          std::function<void(Error)> failed) {
+  const CallId call = calls_.open();
+  const bool posted = thread_.post([=, this, id = std::move(id)] {
+    if (stopping_) {
+      if (calls_.close(call)) failed(stopping_error());
+      return;
+    }
+    events_now(call, id, after, event, failed);
+  });
+  if (!posted && calls_.close(call)) failed(stopping_error());
+  return call;
+}
+
+void QueueActor::forget(CallId call) {
+  if (calls_.close(call)) thread_.post([this, call] { drop_call(call); });
+}
+
+void QueueActor::drop_call(CallId call) {
+  const auto found = call_jobs_.find(call);
+  if (found == call_jobs_.end()) return;
+  const std::string id = found->second;
+  call_jobs_.erase(found);
+  streams_.drop_closed(id);
+  const auto waiters = waiters_.find(id);
+  if (waiters == waiters_.end()) return;
+  std::erase_if(waiters->second, [&](const Waiter& waiter) {
+    if (waiter.call != call) return false;
+    if (waiter.timer) thread_.cancel(*waiter.timer);
+    return true;
+  });
+  if (waiters->second.empty()) waiters_.erase(waiters);
+}
+
+void QueueActor::note_store(const Error* error) {
+  bool changed = false;
+  {
+    const std::lock_guard lock(status_mutex_);
+    changed = status_.store_ok != (error == nullptr);
+    status_.store_ok = error == nullptr;
+    status_.store_reason = error ? error->message : std::string();
+  }
+  if (!changed) return;
+  if (!error) {
+    log_info("the job database takes writes again");
+    if (probe_timer_) thread_.cancel(*probe_timer_);
+    probe_timer_.reset();
+    thread_.post([this] { schedule(); });
+    return;
+  }
+  log_error(fmt::format("the job database fails: {}", error->message));
+  const auto probe = [this](const auto& self) -> void {
+    probe_timer_ = thread_.after(kProbeMs, [this, self] {
+      probe_timer_.reset();
+      if (!stored(store_->probe())) self(self);
+    });
+  };
+  if (!store_->sync_failed()) probe(probe);
+}
+
+void QueueActor::refresh_status() {
+  positions_known_ = false;
+  int asks = static_cast<int>(waiting_turns_.size());
+  int batch = 0;
+  for (const auto& [id, job] : waiting_) ++(job.row.lane == Lane::ask ? asks : batch);
+  const std::lock_guard lock(status_mutex_);
+  status_.running = static_cast<int>(running_.size() + running_turns_.size());
+  status_.ask = asks;
+  status_.batch = batch;
+  status_.limit = options_.max_queued;
+}
+
+QueueStatus QueueActor::status() const {
+  QueueStatus out;
+  {
+    const std::lock_guard lock(status_mutex_);
+    out = status_;
+  }
+  struct statvfs s {};
+  if (::statvfs(options_.database.parent_path().c_str(), &s) == 0)
+    out.free_bytes = static_cast<std::int64_t>(s.f_bavail) * static_cast<std::int64_t>(s.f_frsize);
+  return out;
+}
+
+void QueueActor::stop() {
+  const std::lock_guard lock(stop_mutex_);
+  auto stopped = std::make_shared<std::promise<void>>();
+  if (thread_.post([this, stopped] { begin_stop(stopped); })) stopped->get_future().wait();
+  thread_.stop();
+}
+
+void QueueActor::begin_stop(std::shared_ptr<std::promise<void>> stopped) {
+  stopping_ = true;
+  stopped_ = std::move(stopped);
+  while (!waiting_turns_.empty())
+    end_waiting_turn(waiting_turns_.begin()->first, Ended{Finish::cancelled, {}, {}});
+  auto pending = std::move(pending_submits_);
+  pending_submits_.clear();
+  for (auto& [number, submit] : pending) {
+    thread_.cancel(submit.timer);
+    if (calls_.close(submit.call)) submit.done(fail(stopping_error()));
+  }
+  for (const auto& [turn, generation] : running_turns_) generator_.cancel(generation);
+  std::vector<RunningJob*> jobs;
+  for (const auto& [id, job] : running_) jobs.push_back(job.get());
+  for (RunningJob* job : jobs) give_up(*job, Intent::stop);
+  // give_up() ends each job after the same grace; one step later nothing is left to wait for.
+  thread_.after(options_.end_grace_ms + 200, [this] { end_stop(); });
+  check_stopped();
+}
+
+void QueueActor::check_stopped() {
+  if (stopping_ && stopped_ && running_.empty() && running_turns_.empty()) end_stop();
+}
+
+void QueueActor::end_stop() {
+  if (!stopped_) return;
+  if (!running_.empty())
+    log_error(fmt::format("{} jobs could not be written down; the next start moves them on",
+                          running_.size()));
+  while (!waiters_.empty()) {
+    const std::string id = waiters_.begin()->first;
+    std::vector<Waiter> waiters = std::move(waiters_.begin()->second);
+    waiters_.erase(waiters_.begin());
+    auto row = row_of(id);
+    for (Waiter& waiter : waiters)
+      if (calls_.close(waiter.call))
+        waiter.done(row ? Result<json::object>(envelope_of(*row, true)) : fail(row.error()));
+  }
+  streams_.fail_all(stopping_error());
+  store_->checkpoint();
+  const auto stopped = std::move(stopped_);
+  stopped->set_value();
+}
+
+}  // namespace ponder::jobs

@@ -1,0 +1,77 @@
+#include "jobs/queue_thread.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/base/check.h"
+
+namespace ponder::jobs {
+
+void QueueThread::start() {
+  CHECK(!thread_.joinable());
+  // Held until thread_ is set, so that the first task already knows its thread.
+  const std::lock_guard lock(mutex_);
+  thread_ = std::thread([this] { loop(); });
+}
+
+bool QueueThread::post(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return false;
+    inbox_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void QueueThread::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) {
+    CHECK(!is_current());
+    thread_.join();
+  }
+}
+
+QueueThread::TimerId QueueThread::after(std::int64_t delay_ms, Task task) {
+  const TimerId id{clock_.steady_ms() + std::max<std::int64_t>(0, delay_ms), next_timer_++};
+  timers_.emplace(id, std::move(task));
+  return id;
+}
+
+void QueueThread::fire_due() {
+  const TimerId now{clock_.steady_ms(), UINT64_MAX};
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    Task task = std::move(timers_.begin()->second);
+    timers_.erase(timers_.begin());
+    task();
+  }
+}
+
+void QueueThread::loop() {
+  for (;;) {
+    std::deque<Task> batch;
+    {
+      std::unique_lock lock(mutex_);
+      const auto ready = [this] { return !inbox_.empty() || stopping_; };
+      if (timers_.empty()) {
+        wake_.wait(lock, ready);
+      } else {
+        const std::int64_t wait_ms = timers_.begin()->first.first - clock_.steady_ms();
+        if (wait_ms > 0) wake_.wait_for(lock, std::chrono::milliseconds(wait_ms), ready);
+      }
+      batch.swap(inbox_);
+      if (batch.empty() && stopping_) return;
+    }
+    for (Task& task : batch) {
+      task();
+      task = nullptr;  // frees what it holds before the next one runs
+    }
+    fire_due();
+  }
+}
+
+}  // namespace ponder::jobs

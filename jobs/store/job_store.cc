@@ -1,0 +1,659 @@
+// Rows in, rows out. Past 300 lines because each statement has its binding here and nowhere else.
+#include "jobs/store/job_store.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <boost/crc.hpp>
+#include <cstring>
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "jobs/migrations.h"
+#include "jobs/store/sqlite.h"
+#include "jobs/store/statements.h"
+
+namespace ponder::jobs {
+namespace {
+
+constexpr std::int64_t kApplicationId = 0x506e6472;  // "Pndr"
+constexpr std::int64_t kQuickCheckMs = 5000;
+
+tl::unexpected<Error> damaged(std::string_view id, std::string_view what) {
+  Error error{ErrorCode::storage, fmt::format("the stored text of this job is damaged: {}", what),
+              "submit it again; check the disk"};
+  error.job_id = std::string(id);
+  return fail(std::move(error));
+}
+
+std::string pack_tokens(const std::vector<std::int32_t>& tokens) {
+  std::string out;
+  out.reserve(tokens.size() * 4);
+  for (const std::int32_t token : tokens)
+    for (int shift = 0; shift < 32; shift += 8)
+      out += static_cast<char>(static_cast<std::uint32_t>(token) >> shift);
+  return out;
+}
+
+std::int64_t chunk_crc(std::int64_t job, std::int64_t seq, std::int64_t attempt,
+                       std::int64_t channel, std::string_view text, std::int64_t token_count,
+                       std::string_view tokens) {
+  boost::crc_32_type crc;
+  for (const std::int64_t number :
+       {job, seq, attempt, channel, static_cast<std::int64_t>(text.size()), token_count}) {
+    std::array<unsigned char, 8> bytes{};
+    for (std::size_t i = 0; i < 8; ++i)
+      bytes[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (8 * i));
+    crc.process_bytes(bytes.data(), bytes.size());
+  }
+  crc.process_bytes(text.data(), text.size());
+  crc.process_bytes(tokens.data(), tokens.size());
+  return static_cast<std::int64_t>(crc.checksum());
+}
+
+Result<JobRow> read_row(const Cursor& c) {
+  JobRow row;
+  int i = 0;
+  row.seq = c.integer_at(i++);
+  row.id = c.text_at(i++);
+  row.lane = c.text_at(i++) == "ask" ? Lane::ask : Lane::batch;
+  const auto state = state_from(c.text_at(i++));
+  const auto reason = reason_from(c.text_at(i++));
+  if (!state || !reason) return damaged(row.id, "its state");
+  row.state = *state;
+  row.reason = *reason;
+  row.workspace = c.text_at(i++);
+  row.label = c.text_at(i++);
+  row.idempotency_key = c.text_at(i++);
+  row.body_sha256 = c.text_at(i++);
+  row.parent_id = c.text_at(i++);
+  row.effort_requested = c.text_at(i++);
+  row.deadline_ms = c.integer_at(i++);
+  row.told = c.integer_at(i++) != 0;
+  row.cancel_requested = c.integer_at(i++) != 0;
+  row.pinned = c.integer_at(i++) != 0;
+  row.read_ms = c.integer_at(i++);
+  row.deaths = c.integer_at(i++);
+  row.attempt = c.integer_at(i++);
+  row.claims = c.integer_at(i++);
+  row.instance = c.text_at(i++);
+  row.created_ms = c.integer_at(i++);
+  row.started_ms = c.integer_at(i++);
+  row.ended_ms = c.integer_at(i++);
+  row.run_ms = c.integer_at(i++);
+  const std::string facts = c.text_at(i++);
+  row.note = c.text_at(i++);
+  row.error_code = c.text_at(i++);
+  row.error_message = c.text_at(i++);
+  row.error_hint = c.text_at(i++);
+  row.reasoning_chars = c.integer_at(i++);
+  row.answer_chars = c.integer_at(i++);
+  row.chunk_count = c.integer_at(i++);
+  row.text_bytes = c.integer_at(i++);
+  row.text_sha256 = c.text_at(i++);
+  row.summary = c.text_at(i++);
+  auto parsed = parse_json_object(facts);
+  if (!parsed) return damaged(row.id, "its measurements");
+  row.facts = std::move(*parsed);
+  return row;
+}
+
+Result<std::optional<JobRow>> read_one(Cursor& c) {
+  TRY(const bool found, c.step());
+  if (!found) return std::optional<JobRow>();
+  TRY(JobRow row, read_row(c));
+  return std::optional<JobRow>(std::move(row));
+}
+
+Result<std::vector<JobRow>> read_all(Cursor& c) {
+  std::vector<JobRow> rows;
+  for (;;) {
+    TRY(const bool found, c.step());
+    if (!found) return rows;
+    TRY(JobRow row, read_row(c));
+    rows.push_back(std::move(row));
+  }
+}
+
+Result<void> migrate(Database& db) {
+  TRY(const std::int64_t application, db.pragma_integer("PRAGMA application_id"));
+  TRY(const std::int64_t version, db.pragma_integer("PRAGMA user_version"));
+  TRY(const std::int64_t tables, db.pragma_integer("SELECT count(*) FROM sqlite_schema"));
+  if (application != kApplicationId && (application != 0 || tables != 0))
+    return fail(ErrorCode::storage, "the database file belongs to another program",
+                "choose another --home");
+  const auto newest = static_cast<std::int64_t>(std::size(kMigrations));
+  if (version > newest)
+    return fail(ErrorCode::storage,
+                fmt::format("the job database has version {}, this build knows up to {}", version,
+                            newest),
+                "use the newer ponder that wrote it, or choose another --home");
+  for (std::int64_t v = version; v < newest; ++v) {
+    const Result<void> done = db.transaction(Durability::full, [&]() -> Result<void> {
+      TRY_VOID(db.execute(kMigrations[v]));
+      TRY_VOID(db.execute(fmt::format("PRAGMA application_id = {}", kApplicationId).c_str()));
+      return db.execute(fmt::format("PRAGMA user_version = {}", v + 1).c_str());
+    });
+    if (!done) return fail(done.error());
+  }
+  return {};
+}
+}  // namespace
+
+struct JobStore::Impl {
+  explicit Impl(Database database) : db(std::move(database)) {}
+
+  Database db;
+  std::array<Statement, static_cast<std::size_t>(Sql::count_)> statements;  // end before db
+
+  Cursor use(Sql sql) { return Cursor(statements[static_cast<std::size_t>(sql)]); }
+
+  /// Adds a row to the history: its number and position follow from the last one.
+  Result<void> add_change(std::int64_t job, std::int64_t gap, StateChange& change) {
+    change.seq = 1;
+    change.position = 1;
+    {
+      Cursor last = use(Sql::last_change);
+      last.integer(1, job);
+      TRY(const bool found, last.step());
+      if (found) {
+        change.seq = last.integer_at(0) + 1;
+        const std::int64_t text = std::max<std::int64_t>(0, change.text_bytes - last.integer_at(2));
+        change.position = last.integer_at(1) + text + 1 + gap;
+      }
+    }
+    return use(Sql::insert_change)
+        .integer(1, job)
+        .integer(2, change.seq)
+        .integer(3, change.position)
+        .integer(4, change.text_bytes)
+        .integer(5, change.cut ? 1 : 0)
+        .text(6, to_string(change.state))
+        .text(7, to_string(change.reason))
+        .integer(8, change.attempt)
+        .integer(9, change.at_ms)
+        .text(10, change.note)
+        .run();
+  }
+
+  Result<void> add_chunks(std::int64_t job, const Progress& progress) {
+    std::int64_t seq = progress.next_chunk;
+    for (const Chunk& chunk : progress.chunks) {
+      const std::string tokens = pack_tokens(chunk.tokens);
+      const std::int64_t channel = chunk.channel == Channel::reasoning ? 0 : 1;
+      const auto count = static_cast<std::int64_t>(chunk.tokens.size());
+      TRY_VOID(use(Sql::insert_chunk)
+                   .integer(1, job)
+                   .integer(2, seq)
+                   .integer(3, progress.attempt)
+                   .integer(4, channel)
+                   .blob(5, chunk.text)
+                   .integer(6, count)
+                   .blob(7, tokens)
+                   .integer(8, chunk_crc(job, seq, progress.attempt, channel, chunk.text, count,
+                                         tokens))
+                   .run());
+      ++seq;
+    }
+    return {};
+  }
+
+  /// The chunks of a job in order, held against their checksums. With `tolerant`, stops quietly
+  /// at the first damaged one.
+  Result<StoredText> read_chunks(std::int64_t job, std::string_view id, bool tolerant) {
+    StoredText out;
+    Cursor c = use(Sql::chunks);
+    c.integer(1, job);
+    for (;;) {
+      TRY(const bool found, c.step());
+      if (!found) return out;
+      const std::string text = c.text_at(3);
+      const bool good = c.integer_at(0) == out.chunk_count &&
+                        c.integer_at(6) == chunk_crc(job, c.integer_at(0), c.integer_at(1),
+                                                     c.integer_at(2), text, c.integer_at(4),
+                                                     c.text_at(5));
+      if (!good) {
+        if (!tolerant) return damaged(id, fmt::format("part {} of it", out.chunk_count));
+        out.damaged = true;
+        return out;
+      }
+      const bool reasoning = c.integer_at(2) == 0;
+      out.text.append(reasoning ? Channel::reasoning : Channel::answer, text);
+      (reasoning ? out.reasoning_tokens : out.answer_tokens) += c.integer_at(4);
+      ++out.chunk_count;
+    }
+  }
+
+  Result<void> move_orphan(const JobRow& row, std::int64_t now_ms) {
+    TRY(StoredText stored, read_chunks(row.seq, row.id, true));
+    const bool kept = row.lane == Lane::batch || row.told;
+    StateChange change;
+    change.state = row.cancel_requested ? State::cancelled
+                   : kept               ? State::queued
+                                        : State::interrupted;
+    change.text_bytes = stored.text.size();
+    change.attempt = row.attempt;
+    change.at_ms = now_ms;
+    change.note = "the daemon that ran it died";
+    if (stored.damaged) {
+      TRY_VOID(use(Sql::delete_chunks).integer(1, row.seq).run());
+      TRY_VOID(add_chunks(row.seq, as_chunks(stored.text, row.attempt)));
+      stored.chunk_count = static_cast<std::int64_t>(as_chunks(stored.text, 0).chunks.size());
+      change.note += "; damaged text after this point was given up";
+    }
+    TRY_VOID(write_leave({row.seq, row.id, row.claims, row.instance}, row.run_ms, row.facts,
+                         stored.text, stored.chunk_count, Reason::none, false, {}, change));
+    return add_change(row.seq, kCrashGap, change);
+  }
+
+  static Progress as_chunks(const JobText& text, std::int64_t attempt) {
+    Progress progress;
+    progress.attempt = attempt;
+    text.pieces(0, text.size(), [&](Channel channel, std::string_view piece, std::int64_t) {
+      progress.chunks.push_back({channel, std::string(piece), {}});
+    });
+    return progress;
+  }
+
+  Result<void> write_leave(const Fence& fence, std::int64_t run_ms, const json::object& facts,
+                           const JobText& text, std::int64_t chunk_count, Reason reason, bool death,
+                           const std::optional<Error>& error, const StateChange& change) {
+    const std::string facts_text = to_json(facts);
+    if (change.state == State::queued)
+      return use(Sql::requeue)
+          .integer(1, fence.seq)
+          .integer(2, fence.claim)
+          .text(3, fence.instance)
+          .integer(4, death ? 1 : 0)
+          .integer(5, run_ms)
+          .text(6, facts_text)
+          .text(7, change.note)
+          .integer(8, text.chars(Channel::reasoning))
+          .integer(9, text.chars(Channel::answer))
+          .run();
+    const std::string sha256 = text.sha256();
+    return use(Sql::end_running)
+        .integer(1, fence.seq)
+        .integer(2, fence.claim)
+        .text(3, fence.instance)
+        .text(4, to_string(change.state))
+        .text(5, to_string(reason))
+        .integer(6, death ? 1 : 0)
+        .integer(7, change.at_ms)
+        .integer(8, run_ms)
+        .text(9, facts_text)
+        .text(10, change.note)
+        .text(11, error ? to_string(error->code) : "")
+        .text(12, error ? error->message : std::string_view())
+        .text(13, error ? error->hint : std::string_view())
+        .integer(14, text.chars(Channel::reasoning))
+        .integer(15, text.chars(Channel::answer))
+        .integer(16, chunk_count)
+        .integer(17, text.size())
+        .blob(18, sha256)
+        .run();
+  }
+
+  Result<std::vector<JobRow>> page(Sql sql, std::int64_t first, int limit) {
+    Cursor c = use(sql);
+    c.integer(1, first).integer(2, limit);
+    return read_all(c);
+  }
+};
+
+JobStore::JobStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+JobStore::~JobStore() = default;
+
+Result<std::unique_ptr<JobStore>> JobStore::open(const std::filesystem::path& file) {
+  TRY(Database db, Database::open(file));
+  TRY_VOID(migrate(db));
+  TRY_VOID(db.quick_check(kQuickCheckMs));
+  auto impl = std::make_unique<Impl>(std::move(db));
+  for (std::size_t i = 0; i < kStatements.size(); ++i) {
+    TRY(impl->statements[i], impl->db.prepare(kStatements[i].second));
+  }
+  return std::unique_ptr<JobStore>(new JobStore(std::move(impl)));
+}
+
+std::vector<std::pair<std::string_view, std::string_view>> JobStore::statements() {
+  return {kStatements.begin(), kStatements.end()};
+}
+
+Result<void> JobStore::insert(JobRow& row, std::string_view request) {
+  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    {
+      const std::string facts = to_json(row.facts);
+      Cursor c = impl_->use(Sql::insert_job);
+      c.text(1, row.id)
+          .text(2, to_string(row.lane))
+          .text(3, row.workspace)
+          .text(4, row.label)
+          .text_or_null(5, row.idempotency_key)
+          .blob(6, row.body_sha256)
+          .text_or_null(7, row.parent_id)
+          .text(8, row.effort_requested)
+          .integer(10, row.pinned ? 1 : 0)
+          .integer(11, row.created_ms)
+          .text(12, facts)
+          .text(13, row.note);
+      if (row.deadline_ms > 0) c.integer(9, row.deadline_ms);
+      TRY(const bool found, c.step());
+      CHECK(found);
+      row.seq = c.integer_at(0);
+    }
+    TRY_VOID(impl_->use(Sql::insert_request).integer(1, row.seq).text(2, request).run());
+    StateChange change;
+    change.at_ms = row.created_ms;
+    return impl_->add_change(row.seq, 0, change);
+  });
+}
+
+Result<std::optional<JobRow>> JobStore::claim(std::string_view id, std::string_view instance,
+                                              std::int64_t now_ms, StateChange& change) {
+  std::optional<JobRow> row;
+  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+    {
+      Cursor c = impl_->use(Sql::claim);
+      c.text(1, id).text(2, instance).integer(3, now_ms);
+      TRY(row, read_one(c));
+      if (!row) return {};
+      TRY_VOID(c.run());  // ends the UPDATE before the next statement
+    }
+    change.state = State::running;
+    change.attempt = row->attempt;
+    change.at_ms = now_ms;
+    return impl_->add_change(row->seq, 0, change);
+  });
+  if (!done) return fail(done.error());
+  return row;
+}
+
+Result<bool> JobStore::append(const Fence& fence, const Progress& progress) {
+  bool held = true;
+  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+    const std::string facts = to_json(progress.facts);
+    TRY_VOID(impl_->use(Sql::progress)
+                 .integer(1, fence.seq)
+                 .integer(2, fence.claim)
+                 .text(3, fence.instance)
+                 .integer(4, progress.run_ms)
+                 .text(5, facts)
+                 .run());
+    held = impl_->db.changes() == 1;
+    return held ? impl_->add_chunks(fence.seq, progress) : Result<void>();
+  });
+  if (!done) return fail(done.error());
+  return held;
+}
+
+Result<bool> JobStore::cut(const Fence& fence, const Progress& kept, std::string_view note,
+                           std::int64_t now_ms, StateChange& change) {
+  bool held = true;
+  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+    const std::string facts = to_json(kept.facts);
+    TRY_VOID(impl_->use(Sql::progress)
+                 .integer(1, fence.seq)
+                 .integer(2, fence.claim)
+                 .text(3, fence.instance)
+                 .integer(4, kept.run_ms)
+                 .text(5, facts)
+                 .run());
+    held = impl_->db.changes() == 1;
+    if (!held) return {};
+    TRY_VOID(impl_->use(Sql::delete_chunks).integer(1, fence.seq).run());
+    TRY_VOID(impl_->add_chunks(fence.seq, kept));
+    change.state = State::running;
+    change.cut = true;
+    change.attempt = kept.attempt;
+    change.at_ms = now_ms;
+    change.note = std::string(note);
+    // Positions told so far may stand for text that is given up: the cut comes after them all.
+    const std::int64_t keep_bytes = change.text_bytes;
+    TRY_VOID(impl_->add_change(fence.seq, kCrashGap, change));
+    return impl_->use(Sql::clamp_changes).integer(1, fence.seq).integer(2, keep_bytes).run();
+  });
+  if (!done) return fail(done.error());
+  return held;
+}
+
+Result<bool> JobStore::leave(const Fence& fence, const Progress& progress, const JobText& text,
+                             const Leave& leave, StateChange& change) {
+  bool held = true;
+  change.state = leave.state;
+  change.reason = leave.reason;
+  change.text_bytes = text.size();
+  change.attempt = progress.attempt;
+  change.at_ms = leave.at_ms;
+  change.note = leave.note;
+  Result<void> done = impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    TRY_VOID(impl_->add_chunks(fence.seq, progress));
+    const auto chunks = progress.next_chunk + static_cast<std::int64_t>(progress.chunks.size());
+    TRY_VOID(impl_->write_leave(fence, progress.run_ms, progress.facts, text, chunks, leave.reason,
+                                leave.death, leave.error, change));
+    held = impl_->db.changes() == 1;
+    if (!held)  // an error, so that nothing of this transaction stays
+      return fail(ErrorCode::cancelled, "the attempt is not this instance's any more");
+    return impl_->add_change(fence.seq, 0, change);
+  });
+  if (held && !done) return fail(done.error());
+  return held;
+}
+
+Result<bool> JobStore::end_queued(const JobRow& row, const Leave& leave, StateChange& change) {
+  bool held = true;
+  TRY(StoredText stored, impl_->read_chunks(row.seq, row.id, true));
+  change.state = leave.state;
+  change.reason = leave.reason;
+  change.text_bytes = stored.text.size();
+  change.attempt = row.attempt;
+  change.at_ms = leave.at_ms;
+  change.note = leave.note;
+  const Result<void> done = impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    const std::string sha256 = stored.text.sha256();
+    TRY_VOID(impl_->use(Sql::end_queued)
+                 .integer(1, row.seq)
+                 .text(2, to_string(leave.state))
+                 .text(3, to_string(leave.reason))
+                 .integer(4, leave.at_ms)
+                 .text(5, leave.note)
+                 .text(6, leave.error ? to_string(leave.error->code) : "")
+                 .text(7, leave.error ? leave.error->message : std::string_view())
+                 .text(8, leave.error ? leave.error->hint : std::string_view())
+                 .integer(9, stored.chunk_count)
+                 .integer(10, stored.text.size())
+                 .blob(11, sha256)
+                 .run());
+    held = impl_->db.changes() == 1;
+    return held ? impl_->add_change(row.seq, 0, change) : Result<void>();
+  });
+  if (!done) return fail(done.error());
+  return held;
+}
+
+Result<void> JobStore::request_cancel(std::int64_t seq) {
+  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    return impl_->use(Sql::request_cancel).integer(1, seq).run();
+  });
+}
+Result<void> JobStore::mark_told(std::int64_t seq) {
+  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    return impl_->use(Sql::mark_told).integer(1, seq).run();
+  });
+}
+Result<void> JobStore::mark_read(std::int64_t seq, std::int64_t now_ms) {
+  return impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+    return impl_->use(Sql::mark_read).integer(1, seq).integer(2, now_ms).run();
+  });
+}
+Result<void> JobStore::set_pinned(std::int64_t seq, bool pinned) {
+  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    return impl_->use(Sql::set_pinned).integer(1, seq).integer(2, pinned ? 1 : 0).run();
+  });
+}
+
+Result<std::optional<JobRow>> JobStore::find(std::string_view id) {
+  Cursor c = impl_->use(Sql::find);
+  c.text(1, id);
+  return read_one(c);
+}
+Result<std::optional<JobRow>> JobStore::find_key(std::string_view key) {
+  Cursor c = impl_->use(Sql::find_key);
+  c.text(1, key);
+  return read_one(c);
+}
+Result<std::optional<JobRow>> JobStore::find_twin(std::string_view workspace,
+                                                  std::string_view sha256) {
+  Cursor c = impl_->use(Sql::find_twin);
+  c.text(1, workspace).blob(2, sha256);
+  return read_one(c);
+}
+
+Result<std::vector<JobRow>> JobStore::list(const ListFilter& filter) {
+  const std::string before = filter.before.empty() ? "~" : filter.before;  // after every id
+  const std::string_view state = filter.state ? to_string(*filter.state) : std::string_view();
+  Cursor c = impl_->use(!filter.workspace.empty() ? Sql::list_workspace
+                        : filter.state            ? Sql::list_state
+                                                  : Sql::list);
+  c.text(1, before).integer(2, filter.limit).text(3, filter.label);
+  if (!filter.workspace.empty()) {
+    c.text(4, filter.workspace).text_or_null(5, state);
+  } else if (filter.state) {
+    c.text(4, state);
+  }
+  return read_all(c);
+}
+
+Result<std::vector<JobRow>> JobStore::live() {
+  Cursor c = impl_->use(Sql::live);
+  return read_all(c);
+}
+
+Result<std::string> JobStore::request(std::int64_t seq) {
+  Cursor c = impl_->use(Sql::request);
+  c.integer(1, seq);
+  TRY(const bool found, c.step());
+  if (!found) return fail(ErrorCode::storage, "the request of this job is missing");
+  return c.text_at(0);
+}
+
+Result<std::vector<StateChange>> JobStore::changes(std::int64_t seq) {
+  std::vector<StateChange> out;
+  Cursor c = impl_->use(Sql::changes);
+  c.integer(1, seq);
+  for (;;) {
+    TRY(const bool found, c.step());
+    if (!found) return out;
+    StateChange change;
+    change.seq = c.integer_at(0);
+    change.position = c.integer_at(1);
+    change.text_bytes = c.integer_at(2);
+    change.cut = c.integer_at(3) != 0;
+    change.state = state_from(c.text_at(4)).value_or(State::queued);
+    change.reason = reason_from(c.text_at(5)).value_or(Reason::none);
+    change.attempt = c.integer_at(6);
+    change.at_ms = c.integer_at(7);
+    change.note = c.text_at(8);
+    out.push_back(std::move(change));
+  }
+}
+
+Result<StoredText> JobStore::text(const JobRow& row) {
+  TRY(StoredText stored, impl_->read_chunks(row.seq, row.id, false));
+  if (!is_terminal(row.state)) return stored;
+  if (stored.chunk_count != row.chunk_count) return damaged(row.id, "parts of it are missing");
+  if (stored.text.size() != row.text_bytes || stored.text.sha256() != row.text_sha256)
+    return damaged(row.id, "it is not what was written");
+  return stored;
+}
+
+Result<StoredText> JobStore::load_undamaged(std::int64_t seq) {
+  return impl_->read_chunks(seq, {}, true);
+}
+
+Result<std::vector<JobStore::Past>> JobStore::history(int limit) {
+  std::vector<Past> out;
+  Cursor c = impl_->use(Sql::history);
+  c.integer(1, limit);
+  for (;;) {
+    TRY(const bool found, c.step());
+    if (!found) return out;
+    out.push_back({c.text_at(0) == "ask" ? Lane::ask : Lane::batch, c.text_at(1), c.integer_at(2)});
+  }
+}
+
+Result<std::int64_t> JobStore::recover(std::string_view instance, std::int64_t now_ms) {
+  std::int64_t moved = 0;
+  const Result<void> done = impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    std::vector<JobRow> orphans;
+    {
+      Cursor c = impl_->use(Sql::orphans);
+      c.text(1, instance);
+      TRY(orphans, read_all(c));
+    }
+    for (const JobRow& row : orphans) {
+      TRY_VOID(impl_->move_orphan(row, now_ms));
+      ++moved;
+    }
+    return {};
+  });
+  if (!done) return fail(done.error());
+  return moved;
+}
+
+Result<std::vector<JobRow>> JobStore::read_beyond(std::int64_t keep, int limit) {
+  return impl_->page(Sql::read_beyond, keep, limit);
+}
+Result<std::vector<JobRow>> JobStore::unread_beyond(std::int64_t keep, int limit) {
+  return impl_->page(Sql::unread_beyond, keep, limit);
+}
+Result<std::vector<JobRow>> JobStore::unread_before(std::int64_t ended_ms, int limit) {
+  return impl_->page(Sql::unread_before, ended_ms, limit);
+}
+
+Result<void> JobStore::expire(const std::vector<std::pair<std::int64_t, std::string>>& summaries) {
+  return impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+    for (const auto& [seq, summary] : summaries) {
+      TRY_VOID(impl_->use(Sql::expire).integer(1, seq).text(2, summary).run());
+      for (const Sql sql : {Sql::delete_chunks, Sql::delete_request, Sql::delete_changes}) {
+        TRY_VOID(impl_->use(sql).integer(1, seq).run());
+      }
+    }
+    return {};
+  });
+}
+
+Result<std::int64_t> JobStore::drop_tombstones(std::int64_t keep, int limit) {
+  std::int64_t dropped = 0;
+  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+    TRY_VOID(impl_->use(Sql::tombstones).integer(1, keep).integer(2, limit).run());
+    dropped = impl_->db.changes();
+    return {};
+  });
+  if (!done) return fail(done.error());
+  return dropped;
+}
+
+Result<void> JobStore::remove(std::int64_t seq) {
+  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    return impl_->use(Sql::remove).integer(1, seq).run();
+  });
+}
+
+void JobStore::vacuum_some() {
+  Cursor c = impl_->use(Sql::vacuum);
+  for (auto more = c.step(); more && *more;) more = c.step();  // one row a page
+}
+
+Result<void> JobStore::probe() {
+  // A transaction that changes nothing would write nothing: user_version is written as it is.
+  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+    TRY_VOID(impl_->use(Sql::probe).run());
+    return impl_->db.execute(
+        fmt::format("PRAGMA user_version = {}", std::size(kMigrations)).c_str());
+  });
+}
+
+bool JobStore::sync_failed() const { return impl_->db.sync_failed(); }
+void JobStore::checkpoint() { impl_->db.checkpoint(); }
+
+}  // namespace ponder::jobs

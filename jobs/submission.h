@@ -1,0 +1,42 @@
+#pragma once
+// From a checked JobSpec to what is stored: defaults filled in, the conversation built, the seed
+// chosen, the body hashed. Pure but for the random seed.
+#include <optional>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/generator/generator.h"
+#include "jobs/job.h"
+#include "jobs/prompt.h"
+
+namespace ponder::jobs {
+
+/// What the table `request` holds, as text, and what is generated.
+struct StoredRequest {
+  GenerationRequest generation;
+  json::value schema;  ///< compiled; null: none
+};
+std::string encode_request(const StoredRequest& request);
+Result<StoredRequest> decode_request(std::string_view text);
+
+struct ParentJob {
+  std::string id;
+  std::string effort;  ///< as requested
+  ParentTurn turn;
+};
+
+struct Submission {
+  StoredRequest request;
+  std::string effort;  ///< the word or number that is asked of the generator
+};
+
+/// SHA-256 of what the caller asked for, whatever the order of keys; without the key, force_new.
+std::string body_hash(const JobSpec& spec);
+
+/// bad_request for what does not go together or is not available.
+Result<Submission> prepare(const JobSpec& spec, const std::optional<ParentJob>& parent);
+
+/// What this version refuses of a spec, with what works instead.
+Result<void> refuse_unavailable(const JobSpec& spec);
+
+}  // namespace ponder::jobs

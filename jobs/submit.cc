@@ -1,0 +1,178 @@
+// From a JobSpec to a committed row: the same request is found again, the prompt is counted
+// exactly by the generator, and only then the row is written.
+#include <fmt/core.h>
+
+#include "engine/base/ids.h"
+#include "jobs/queue_actor.h"
+
+namespace ponder::jobs {
+namespace {
+
+constexpr const char* kNotCounted = "the prompt was not counted: the engine is not ready yet";
+
+/// What a refused plan means: the caller's fault, or nobody to ask.
+bool is_refusal(ErrorCode code) {
+  return code == ErrorCode::context_length_exceeded || code == ErrorCode::bad_request ||
+         code == ErrorCode::too_large || code == ErrorCode::unsupported_media;
+}
+
+Error about(std::string param, const std::string& id, ErrorCode code, std::string message,
+            std::string hint = {}) {
+  Error error{code, std::move(message), std::move(hint)};
+  error.param = std::move(param);
+  error.job_id = id;
+  return error;
+}
+}  // namespace
+
+Result<std::optional<Submitted>> QueueActor::existing(const JobRow& wanted, bool force_new) {
+  if (!wanted.idempotency_key.empty()) {
+    TRY(const std::optional<JobRow> row, store_->find_key(wanted.idempotency_key));
+    if (!row) return std::optional<Submitted>();
+    if (row->body_sha256 != wanted.body_sha256)
+      return fail(about("idempotency_key", row->id, ErrorCode::idempotency_mismatch,
+                        "this idempotency_key was used for another request",
+                        "use a new key, or send the same body"));
+    TRY(const JobRow current, row_of(row->id));
+    return std::optional<Submitted>(
+        {envelope_of(current, true, "this job exists already (same idempotency_key)"), false});
+  }
+  if (force_new) return std::optional<Submitted>();
+  TRY(const std::optional<JobRow> row, store_->find_twin(wanted.workspace, wanted.body_sha256));
+  if (!row) return std::optional<Submitted>();
+  TRY(const JobRow current, row_of(row->id));
+  return std::optional<Submitted>(
+      {envelope_of(current, true,
+                   "an identical job of this workspace is under way; force_new makes another"),
+       false});
+}
+
+Result<std::optional<ParentJob>> QueueActor::parent_of(const JobSpec& spec) {
+  if (spec.continue_from.empty()) return std::optional<ParentJob>();
+  TRY(const JobRow row, row_of(spec.continue_from));
+  if (row.state == State::expired)
+    return fail(about("continue_from", row.id, ErrorCode::gone,
+                      "the job to go on from has expired: " + row.summary,
+                      "submit the whole question anew"));
+  if (!is_terminal(row.state))
+    return fail(about("continue_from", row.id, ErrorCode::not_terminal,
+                      "the job to go on from has not ended yet",
+                      fmt::format("wait for it: ponder wait {}", row.id)));
+  TRY(const StoredText stored, text_of(row));
+  if (row.state != State::completed && stored.text.size() == 0)
+    return fail(about("continue_from", row.id, ErrorCode::bad_request,
+                      "the job to go on from has no text", "submit the whole question anew"));
+  TRY(const std::string body, store_->request(row.seq));
+  TRY(StoredRequest request, decode_request(body));
+  ParentJob parent;
+  parent.id = row.id;
+  parent.effort = row.effort_requested;
+  parent.turn.messages = std::move(request.generation.chat.messages);
+  parent.turn.reasoning = stored.text.of(Channel::reasoning);
+  parent.turn.answer = stored.text.of(Channel::answer);
+  return std::optional<ParentJob>(std::move(parent));
+}
+
+Result<void> QueueActor::room_for_one(std::size_t pending) const {
+  if (waiting_.size() + pending < static_cast<std::size_t>(options_.max_queued)) return {};
+  return fail(ErrorCode::queue_full,
+              fmt::format("the queue is full: {} jobs wait", options_.max_queued),
+              "try again later, or cancel some: ponder ps --state queued");
+}
+
+void QueueActor::submit_now(CallId call, JobSpec spec,
+                            std::function<void(Result<Submitted>)> done) {
+  PendingSubmit pending;
+  pending.call = call;
+  pending.force_new = spec.force_new;
+  JobRow& row = pending.row;
+  GenerationRequest request;
+  // An answer at once, or nothing: then the prompt is to be counted.
+  auto at_once = [&]() -> Result<std::optional<Submitted>> {
+    TRY_VOID(refuse_unavailable(spec));
+    row.lane = spec.kind;
+    row.workspace = spec.workspace;
+    row.label = spec.label;
+    row.idempotency_key = spec.idempotency_key;
+    row.pinned = spec.pin;
+    row.body_sha256 = body_hash(spec);
+    if (spec.deadline_s)
+      row.deadline_ms = std::max<std::int64_t>(1, static_cast<std::int64_t>(*spec.deadline_s * 1000));
+    TRY(std::optional<Submitted> known, existing(row, spec.force_new));
+    if (known) return known;
+    TRY_VOID(room_for_one(pending_submits_.size()));
+    TRY(const std::optional<ParentJob> parent, parent_of(spec));
+    if (parent) row.parent_id = parent->id;
+    TRY(Submission submission, prepare(spec, parent));
+    row.effort_requested = submission.effort;
+    pending.request = encode_request(submission.request);
+    request = std::move(submission.request.generation);
+    if (!status().store_ok) {  // known to fail: not worth the counting
+      Result<void> probed = store_->probe();
+      if (!stored(probed)) return fail(probed.error());
+    }
+    return std::optional<Submitted>();
+  };
+  Result<std::optional<Submitted>> answer = at_once();
+  if (!answer || *answer) {
+    if (!calls_.close(call)) return;
+    return answer ? done(std::move(**answer)) : done(fail(answer.error()));
+  }
+  pending.done = std::move(done);
+  const std::uint64_t number = next_pending_++;
+  pending.timer = thread_.after(options_.plan_timeout_ms, [this, number] {
+    finish_submit(number, std::nullopt, kNotCounted);
+  });
+  pending_submits_.emplace(number, std::move(pending));
+  generator_.plan(std::move(request), [door = door_, number](Result<PromptPlan> plan) {
+    auto shared = std::make_shared<Result<PromptPlan>>(std::move(plan));
+    door->post([number, shared](QueueActor& actor) { actor.on_planned(number, *shared); });
+  });
+}
+
+void QueueActor::on_planned(std::uint64_t number, Result<PromptPlan> plan) {
+  if (plan) return finish_submit(number, *plan, {});
+  if (!is_refusal(plan.error().code))
+    return finish_submit(number, std::nullopt,
+                         fmt::format("{} ({})", kNotCounted, plan.error().message));
+  const auto found = pending_submits_.find(number);
+  if (found == pending_submits_.end()) return;
+  PendingSubmit pending = std::move(found->second);
+  pending_submits_.erase(found);
+  thread_.cancel(pending.timer);
+  if (calls_.close(pending.call)) pending.done(fail(plan.error()));
+}
+
+void QueueActor::finish_submit(std::uint64_t number, const std::optional<PromptPlan>& plan,
+                               const std::string& note) {
+  const auto found = pending_submits_.find(number);
+  if (found == pending_submits_.end()) return;
+  PendingSubmit pending = std::move(found->second);
+  pending_submits_.erase(found);
+  thread_.cancel(pending.timer);
+  if (!calls_.is_open(pending.call)) return;  // given up: no job
+  if (plan) note_plan(pending.row.facts, *plan);
+  pending.row.note = note;
+  Result<Submitted> submitted = commit(pending);
+  if (calls_.close(pending.call)) pending.done(std::move(submitted));
+}
+
+Result<Submitted> QueueActor::commit(PendingSubmit& pending) {
+  // Another submit may have come first while the prompt was counted.
+  TRY(std::optional<Submitted> known, existing(pending.row, pending.force_new));
+  if (known) return std::move(*known);
+  TRY_VOID(room_for_one(0));
+  JobRow& row = pending.row;
+  row.created_ms = clock_.wall_ms();
+  row.id = new_job_id(row.created_ms);
+  Result<void> inserted = store_->insert(row, pending.request);
+  if (!stored(inserted)) return fail(inserted.error());
+  const std::string id = row.id;
+  enqueue(std::move(row));
+  // The caller hears of the row as it was committed; it is started after that.
+  Submitted out{envelope_of(waiting_.at(id).row, false), true};
+  thread_.post([this] { schedule(); });
+  return out;
+}
+
+}  // namespace ponder::jobs

@@ -1,0 +1,111 @@
+#include "jobs/verdict.h"
+
+#include <fmt/core.h>
+
+#include "jobs/schema_check.h"
+
+namespace ponder::jobs {
+namespace {
+
+Leave back_to_queue(std::string note) {
+  Leave leave;
+  leave.note = std::move(note);
+  return leave;
+}
+
+Leave ended(State state, Reason reason, std::string note = {}) {
+  Leave leave;
+  leave.state = state;
+  leave.reason = reason;
+  leave.note = std::move(note);
+  return leave;
+}
+
+Leave failed(Reason reason, Error error) {
+  Leave leave = ended(State::failed, reason);
+  leave.error = std::move(error);
+  return leave;
+}
+
+Leave stopped(const JobRow& row) {
+  if (row.lane == Lane::batch || row.told) return back_to_queue("the daemon was stopped");
+  return ended(State::interrupted, Reason::none, "the daemon was stopped; the partial text is kept");
+}
+
+Leave died(const JobRow& row, int max_attempts) {
+  if (row.deaths + 1 < max_attempts) {
+    Leave leave = back_to_queue("the engine process ended while it ran this job");
+    leave.death = true;
+    return leave;
+  }
+  Leave leave = failed(
+      Reason::poison,
+      {ErrorCode::engine_error,
+       fmt::format("the engine process ended {} times while it ran this job", row.deaths + 1),
+       "see `ponder doctor`; a shorter prompt or another model may do"});
+  leave.death = true;
+  return leave;
+}
+
+Leave failed_with(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::loading:
+    case ErrorCode::device_lost:
+    case ErrorCode::unreachable:
+      return back_to_queue("the engine was not there: " + error.message);
+    case ErrorCode::out_of_memory: return failed(Reason::out_of_memory, error);
+    case ErrorCode::storage: return failed(Reason::storage, error);
+    case ErrorCode::model_missing: return failed(Reason::model_missing, error);
+    case ErrorCode::bad_request:
+    case ErrorCode::context_length_exceeded:
+    case ErrorCode::too_large:
+    case ErrorCode::unsupported_media: return failed(Reason::bad_request, error);
+    default: return failed(Reason::engine_error, error);
+  }
+}
+
+Leave completed(const JobText& text, const json::value& schema) {
+  if (!schema.is_null()) {
+    if (const auto fits = answer_fits_schema(schema, text.of(Channel::answer)); !fits)
+      return ended(State::incomplete, Reason::schema_invalid, fits.error().message);
+  }
+  return ended(State::completed, Reason::none);
+}
+}  // namespace
+
+Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const json::value& schema,
+            int max_attempts) {
+  // Whatever came in between: cancelled stays cancelled.
+  if (ending.intent == Intent::user_cancel) return ended(State::cancelled, Reason::none);
+  const bool stopping = ending.intent == Intent::stop;
+  switch (ending.finish) {
+    case Finish::end_token:
+    case Finish::stop_string: return completed(text, schema);
+    case Finish::output_limit:
+      return ended(State::incomplete, Reason::output_limit, "the token budget or window was spent");
+    case Finish::reasoning_exhausted:
+      return ended(State::incomplete, Reason::reasoning_exhausted,
+                   "the thinking spent its budget before an answer");
+    case Finish::repetition:
+      return ended(State::incomplete, Reason::repetition, "the text began to repeat itself");
+    case Finish::stream_lost:
+      if (stopping) return stopped(row);
+      return ended(State::incomplete, Reason::stream_lost, "the output ended without an end");
+    case Finish::stalled:
+      return ended(State::incomplete, Reason::stalled, "no token came for too long");
+    case Finish::cancelled:
+      if (ending.intent == Intent::deadline)
+        return ended(State::incomplete, Reason::deadline, "the deadline for running was reached");
+      if (stopping) return stopped(row);
+      return back_to_queue("the engine gave it up");
+    case Finish::worker_died: return stopping ? stopped(row) : died(row, max_attempts);
+    case Finish::worker_killed:
+      return stopping ? stopped(row) : back_to_queue("the engine process was ended from outside");
+    case Finish::failed: break;
+  }
+  if (stopping) return stopped(row);
+  return failed_with(ending.error.value_or(
+      Error{ErrorCode::engine_error, "the engine failed without saying why"}));
+}
+
+}  // namespace ponder::jobs

@@ -1,0 +1,24 @@
+#pragma once
+// What the end of a generation means for its job. Pure.
+#include "engine/base/json.h"
+#include "engine/generator/generator.h"
+#include "jobs/job_text.h"
+#include "jobs/store/job_store.h"
+
+namespace ponder::jobs {
+
+/// Why the queue itself asked a generation to end.
+enum class Intent { none, user_cancel, deadline, stop };
+
+struct Ending {
+  Finish finish = Finish::failed;
+  std::optional<Error> error;
+  Intent intent = Intent::none;
+};
+
+/// State queued: it goes back and is generated again. `schema` null: none was given.
+/// `max_attempts`: deaths of the engine that one job may cause.
+Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const json::value& schema,
+            int max_attempts);
+
+}  // namespace ponder::jobs
