@@ -1,0 +1,64 @@
+#pragma once
+// Everything that can be set about the daemon, as one tree built before any thread starts and
+// passed down by const reference. Defaults < ponder.toml < environment < flags. The keys are the
+// rows of keys.cc; docs/config.md lists them.
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/http/server.h"
+#include "engine/base/error.h"
+#include "jobs/job_queue.h"
+
+namespace ponder::daemon {
+
+struct EngineSettings {
+  std::string model;           ///< a GGUF file; empty: the bundled one
+  std::int64_t ctx = 0;        ///< 0: the model's, within what the device holds
+  std::string engine = "cpu";  ///< cpu, or stub for the scripted one
+  int threads = 0;             ///< 0: the machine's cores
+  std::string kv = "f16";
+  double stall_s = 60;
+};
+
+struct NetworkSettings {
+  int port = 7663;  ///< on 127.0.0.1; 0: no TCP
+  std::vector<std::string> listen = {};
+  std::vector<std::string> allowed_hosts = {};
+  std::vector<std::string> allowed_origins = {};
+};
+
+struct Config {
+  EngineSettings engine = {};
+  NetworkSettings network = {};
+  ServerLimits http = {};
+  jobs::Options jobs = {};
+  std::string log_level = "info";
+  /// Where each value that is not the default came from: key -> "ponder.toml", "PONDER_PORT",
+  /// "--port".
+  std::map<std::string, std::string> origin = {};
+};
+
+/// The text of the flags that were given, by key ("port" -> "0"); lists may have several.
+using FlagValues = std::map<std::string, std::vector<std::string>>;
+/// Looks up an environment variable; null if it is not set.
+using Environment = std::function<const char*(const char*)>;
+
+/// Merges and checks everything. `file` may not exist, unless `file_required`. On failure the
+/// error's message lists every problem, one a line.
+Result<Config> load_config(const std::filesystem::path& file, bool file_required,
+                           const Environment& environment, const FlagValues& flags);
+
+/// The tree as a ponder.toml, each line with a comment that says where its value came from.
+std::string print_config(const Config& config);
+
+struct ListenAddress {
+  std::string address;  ///< an IP literal without brackets
+  std::uint16_t port = 0;
+  bool loopback = false;
+};
+/// "127.0.0.1:8000", "[::1]:8000".
+Result<ListenAddress> parse_listen_address(const std::string& text);
+
+}  // namespace ponder::daemon

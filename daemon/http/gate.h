@@ -1,0 +1,38 @@
+#pragma once
+// The strict gate: what a request's header may look like, judged on its raw bytes before any
+// other parser sees them. HTTP parsers differ in what they forgive (folded lines, bare LF,
+// Transfer-Encoding beside Content-Length), and every difference is a way to smuggle a request;
+// so one spelling of each thing is accepted and the rest is 400 with the connection closed.
+// Pure functions.
+#include <cstddef>
+#include <string_view>
+
+#include "daemon/http/message.h"
+#include "engine/base/error.h"
+
+namespace ponder::daemon {
+
+struct HeadLimits {
+  std::size_t max_bytes = 16 * 1024;
+  std::size_t max_fields = 64;
+};
+
+/// How far a header has come in `bytes`.
+struct HeadScan {
+  enum class State { need_more, complete, refused } state = State::need_more;
+  std::size_t size = 0;  ///< complete: the header with its empty line
+  Error error = {};      ///< refused
+};
+
+/// Looks for the end of the header. Refuses as early as it can: a bare LF or CR, a control byte,
+/// or more than max_bytes without an end. `from` is how much an earlier call has already seen.
+HeadScan scan_head(std::string_view bytes, std::size_t from, const HeadLimits& limits);
+
+/// Parses and judges a complete header (through its empty line). Errors are bad_request, but
+/// unsupported_media for a Content-Encoding. Door, port and trust are left for the caller.
+Result<RequestHead> read_head(std::string_view raw, const HeadLimits& limits);
+
+/// ASCII only.
+std::string lower_case(std::string_view text);
+
+}  // namespace ponder::daemon

@@ -1,0 +1,44 @@
+#pragma once
+// One connection: reads requests, passes them to the handler, writes the answers. Everything runs
+// on the io thread; Exchanges (which any thread may use) post to it.
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <memory>
+#include <unordered_set>
+
+#include "daemon/http/server.h"
+
+namespace ponder::daemon {
+
+class Session;
+
+/// What sessions share. Used on the io thread only, but for the references.
+struct SessionContext {
+  boost::asio::io_context& io;
+  boost::asio::thread_pool& prep;
+  const ServerLimits& limits;
+  Admission admission = {};
+  Handler handler = {};
+  ErrorAnswer error_answer = {};
+  std::uint64_t body_bytes = 0;  ///< held by all sessions
+  int answering = 0;             ///< requests between their header and the end of their answer
+  bool draining = false;         ///< no further request on a connection
+  std::unordered_set<Session*> sessions = {};
+};
+
+using StreamSocket = boost::asio::generic::stream_protocol::socket;
+
+/// Starts a session on an accepted socket; it registers itself in context.sessions and lives until
+/// its connection and its exchange are over.
+void start_session(SessionContext& context, StreamSocket socket, Door door,
+                   std::uint16_t local_port);
+/// A Response as bytes; `keep_alive` and the body's presence say how the connection goes on.
+std::string render_response(const Response& response, bool keep_alive, bool with_body);
+/// Ends it at once; its handler is told that the client is gone.
+void abort_session(Session& session);
+/// Ends it if it waits for a next request.
+void close_if_idle(Session& session);
+
+}  // namespace ponder::daemon

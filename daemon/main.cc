@@ -1,0 +1,157 @@
+// ponderd: builds its objects in order, waits for a signal, tears them down in reverse.
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "daemon/api/api.h"
+#include "daemon/api/error_map.h"
+#include "daemon/runtime/api_key.h"
+#include "daemon/runtime/build_info.h"
+#include "daemon/runtime/detach.h"
+#include "daemon/runtime/instance_lock.h"
+#include "daemon/runtime/network.h"
+#include "daemon/runtime/no_model.h"
+#include "daemon/runtime/options.h"
+#include "daemon/runtime/signals.h"
+#include "engine/base/log.h"
+#include "engine/generator/worker_generator.h"
+
+namespace {
+using namespace std::chrono_literals;
+using namespace ponder;
+using namespace ponder::daemon;
+
+constexpr auto kDrain = 2s;
+constexpr unsigned kHardStopSeconds = 30;
+
+/// Core dumps would hold prompts and keys; 1,024 connections need more descriptors than the
+/// usual soft limit gives.
+void set_process_limits() {
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 4096) {
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+}
+
+Result<void> make_directories(const Places& places) {
+  TRY_VOID(make_private_dir(places.state_dir));
+  TRY_VOID(make_private_dir(places.logs_dir));
+  return make_private_dir(places.models_dir);
+}
+
+std::unique_ptr<Generator> make_generator(const EngineSettings& settings) {
+  WorkerOptions options;
+  options.stub = settings.engine == "stub";
+  options.model_path = settings.model;
+  if (!options.stub && settings.model.empty()) options.model_path = bundled_model();
+  if (!options.stub && options.model_path.empty())
+    return std::make_unique<NoModel>("no model configured");
+  options.n_ctx = settings.ctx;
+  options.threads = settings.threads;
+  options.kv = settings.kv;
+  options.stall_s = settings.stall_s;
+  return std::make_unique<WorkerGenerator>(std::move(options));
+}
+
+/// Serves until a signal comes. An error means that the start failed.
+Result<void> serve(const Places& places, const Config& config, StartReport& report) {
+  const Clock& clock = system_clock();
+  TRY(const InstanceLock lock, InstanceLock::acquire(places.lock));
+  ::unlink(places.stopped_marker.c_str());  // whoever starts it wants it to run
+  TRY(const std::string api_key, load_or_make_api_key(places.key_file));
+
+  Server server(config.http);  // outlives everything that may still hold a request
+  TRY(const Network network, open_network(server, places, config));
+  const Access access(AccessOptions{api_key, network.names, config.network.allowed_hosts,
+                                    config.network.allowed_origins});
+  const std::unique_ptr<Generator> generator = make_generator(config.engine);
+  jobs::Options queue_options = config.jobs;
+  queue_options.database = places.database;
+  queue_options.build = build();
+  std::unique_ptr<Api> api;  // outlives the queue, whose callbacks use it
+  TRY(std::unique_ptr<jobs::JobQueue> queue,
+      jobs::JobQueue::open(std::move(queue_options), *generator, clock));
+  api = std::make_unique<Api>(ApiServices{.queue = *queue,
+                                          .generator = *generator,
+                                          .clock = clock,
+                                          .access = access,
+                                          .version = version(),
+                                          .build = build(),
+                                          .tcp = network.tcp,
+                                          .started_wall_ms = clock.wall_ms(),
+                                          .started_steady_ms = clock.steady_ms(),
+                                          .json_limits = {config.http.max_body_bytes, 64}});
+  server.start([&](RequestHead& head) { return api->admit(head); },
+               [&](ExchangePtr exchange, std::string body) {
+                 api->handle(std::move(exchange), std::move(body));
+               },
+               error_response);
+  log_info(fmt::format("ponderd {} serves {} and TCP {}", version(), places.socket.string(),
+                       to_json(network.tcp)));
+  report.serving();
+
+  const int signal = wait_for_stop_signal();
+  log_info(fmt::format("signal {}: stopping", signal));
+  end_at_the_latest_in(kHardStopSeconds);
+  server.stop_accepting();
+  queue->stop();         // everything is on disk, every turn has ended
+  server.drain(kDrain);  // ... and its client has been told
+  server.stop();
+  log_info("stopped");
+  return {};
+}
+
+int run(int argc, char** argv) {
+  const ParsedOptions parsed =
+      parse_options(argc, argv, fmt::format("ponderd {} ({})", version(), build()));
+  if (parsed.exit_code) return *parsed.exit_code;
+  const Options& options = parsed.options;
+  StartReport report;
+  const auto failed = [&](const Error& error) {
+    std::fprintf(stderr, "ponderd: %s\n", error.message.c_str());
+    if (!error.hint.empty()) std::fprintf(stderr, "  %s\n", error.hint.c_str());
+    report.failed(error.hint.empty() ? error.message : error.message + "\n  " + error.hint);
+    return 1;
+  };
+
+  const auto places = find_places(options.home);
+  if (!places) return failed(places.error());
+  auto config =
+      load_config(options.config_file.empty() ? places->config_file.string() : options.config_file,
+                  !options.config_file.empty(), ::getenv, options.flags);
+  if (!config) return failed(config.error());
+  if (options.print_config) std::fputs(print_config(*config).c_str(), stdout);
+  if (options.print_config || options.check_config) return 0;
+
+  ::umask(0077);
+  set_process_limits();
+  if (auto made = make_directories(*places); !made) return failed(made.error());
+  std::error_code ec;  // a path is relative to where the flag was typed
+  if (!config->engine.model.empty())
+    config->engine.model = std::filesystem::absolute(config->engine.model, ec).lexically_normal();
+  if (options.detach) {
+    auto detached = detach(places->logs_dir / "ponderd.log");
+    if (!detached) return failed(detached.error());
+    report = std::move(*detached);
+  }
+  install_signal_handlers();
+  const std::string& level = config->log_level;
+  log_open("ponderd", level == "debug"   ? LogLevel::debug
+                      : level == "warn"  ? LogLevel::warn
+                      : level == "error" ? LogLevel::error
+                                         : LogLevel::info);
+  const auto served = serve(*places, *config, report);
+  return served ? 0 : failed(served.error());
+}
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv);
+}

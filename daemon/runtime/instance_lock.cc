@@ -1,0 +1,66 @@
+#include "daemon/runtime/instance_lock.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace ponder::daemon {
+namespace {
+
+/// The pid the holder wrote, or 0 if it has not yet.
+long read_pid(int fd) {
+  char text[32] = {};
+  if (::pread(fd, text, sizeof text - 1, 0) <= 0) return 0;
+  return std::strtol(text, nullptr, 10);
+}
+
+tl::unexpected<Error> taken(int fd, const std::filesystem::path& file) {
+  long pid = read_pid(fd);
+  // Between the winner's lock and its write lies next to no time.
+  for (int i = 0; pid == 0 && i < 50; ++i) {
+    ::usleep(2'000);
+    pid = read_pid(fd);
+  }
+  return fail(ErrorCode::storage,
+              pid > 0
+                  ? fmt::format("another ponderd (pid {}) already serves {}", pid,
+                                file.parent_path().string())
+                  : fmt::format("another ponderd already serves {}", file.parent_path().string()),
+              "stop it with `ponder stop`, or give another --home");
+}
+}  // namespace
+
+Result<InstanceLock> InstanceLock::acquire(const std::filesystem::path& file) {
+  for (int round = 0; round < 10; ++round) {
+    UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd)
+      return fail(ErrorCode::storage,
+                  fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return taken(fd.get(), file);
+    struct stat ours {};
+    struct stat there {};
+    if (::fstat(fd.get(), &ours) != 0 || ::lstat(file.c_str(), &there) != 0 ||
+        ours.st_ino != there.st_ino || ours.st_dev != there.st_dev)
+      continue;  // somebody removed the file under us; a lock on it protects nothing
+    ::fchmod(fd.get(), 0600);
+    const std::string text = fmt::format("{}\n", ::getpid());
+    if (::ftruncate(fd.get(), 0) != 0 ||
+        ::pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+      return fail(ErrorCode::storage,
+                  fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
+    return InstanceLock(std::move(fd));
+  }
+  return fail(ErrorCode::storage, fmt::format("{} is replaced again and again", file.string()));
+}
+
+InstanceLock::~InstanceLock() {
+  if (fd_ && ::ftruncate(fd_.get(), 0) != 0) return;  // the kernel frees the lock either way
+}
+
+}  // namespace ponder::daemon

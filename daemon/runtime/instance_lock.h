@@ -1,0 +1,28 @@
+#pragma once
+// One daemon a directory: a lock on a file that is held for life and freed by the kernel however
+// the process ends. Taken before the socket and the database are touched.
+#include <filesystem>
+
+#include "engine/base/error.h"
+#include "engine/base/unique_fd.h"
+
+namespace ponder::daemon {
+
+class InstanceLock {
+ public:
+  /// Locks `file` (made if missing, 0600) and writes our pid into it, for messages and for
+  /// `ponder stop`. If another process holds it: an error that names its pid.
+  static Result<InstanceLock> acquire(const std::filesystem::path& file);
+
+  InstanceLock(InstanceLock&&) = default;
+  InstanceLock& operator=(InstanceLock&&) = default;
+  /// Empties the file and lets go. The file stays: removing it would let two processes each lock
+  /// their own.
+  ~InstanceLock();
+
+ private:
+  explicit InstanceLock(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+}  // namespace ponder::daemon
