@@ -461,8 +461,10 @@ class WorkerGenerator::Supervisor {
       call.give_up(error);
   }
 
-  /// No worker from now on. Everybody who waits is told why.
+  /// No worker from now on. Everybody who asks is told why, as model_missing: whatever a worker
+  /// found wrong while it loaded is no fault of a request.
   void become_failed(Error error) {
+    error.code = ErrorCode::model_missing;
     log_error(fmt::format("the engine cannot be used: {}", error.message));
     failure_ = error;
     {

@@ -289,7 +289,7 @@ TEST(WorkerGenerator, ARefusedModelIsFailedWithItsSentenceAndNotTriedAgain) {
   EXPECT_EQ(worker.status().pid, 0);
   const Ended ended = run(worker, 1, ask("x"))->heard().ended.at(0);
   EXPECT_EQ(ended.finish, Finish::failed);
-  EXPECT_EQ(ended.error->code, ErrorCode::engine_error);
+  EXPECT_EQ(ended.error->code, ErrorCode::model_missing);
   EXPECT_EQ(test::plan(worker, ask("x")).error().message, "this file is from Mars");
 }
 

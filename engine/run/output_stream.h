@@ -1,0 +1,75 @@
+#pragma once
+// One generation from its prompt's last logits on: samples, splits what comes into thinking,
+// answer and calls, watches the budgets, and tells its sink. Knows no model; the engine loop
+// feeds it logits. Owned by the engine's thread.
+//
+// How an output ends:
+//   the model's end token, thinking closed, no call open      end_token
+//   the same token with thinking or a call still open         stream_lost (a cut answer, never
+//                                                             a whole one)
+//   a stop string in the answer                               stop_string
+//   the thinking spent its budget without closing             reasoning_exhausted
+//   the answer, both together or the window are spent         output_limit
+//   the last tokens go round in a cycle                       repetition (not with ignore_eos)
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/generator/generator.h"
+#include "engine/generator/stop_strings.h"
+#include "engine/sample/sampler.h"
+#include "engine/text/cycle_detector.h"
+#include "engine/text/output_splitter.h"
+#include "engine/text/tokenizer.h"
+
+namespace ponder::run {
+
+/// The family's defaults, changed by what the request says. A seed that is not given is random.
+sample::SamplerConfig sampler_config(const SamplingParams& params, bool with_tools);
+
+class OutputStream {
+ public:
+  /// `asked` is when the caller asked: the time to the first token counts from there.
+  OutputStream(const text::Tokenizer& tokenizer, const GenerationRequest& request, PromptPlan plan,
+               bool starts_thinking, std::shared_ptr<OutputSink> sink,
+               std::chrono::steady_clock::time_point asked);
+
+  /// The next token out of the logits of the position before it (`logits` is scratch; only the
+  /// ids that the tokenizer knows are looked at). Nothing once the output has ended.
+  std::optional<text::TokenId> next(std::span<float> logits);
+  bool ended() const { return ended_; }
+
+  /// Ends it from outside; the text so far comes out.
+  void end(Finish finish, std::optional<Error> error = {});
+
+  const PromptPlan& plan() const { return plan_; }
+  OutputSink& sink() { return *sink_; }
+  Usage& usage() { return usage_; }
+
+ private:
+  void take(text::TokenId id);
+  void tell(const std::vector<text::SplitEvent>& events, Channel channel,
+            std::vector<std::int32_t> tokens);
+  std::optional<Finish> limit_reached() const;
+  void count();
+
+  const text::Tokenizer& tokenizer_;
+  const PromptPlan plan_;
+  const sample::SamplerConfig sampling_;
+  const std::int64_t max_answer_;
+  const bool ignore_eos_;
+  const std::shared_ptr<OutputSink> sink_;
+  text::OutputSplitter splitter_;
+  text::CycleDetector cycles_;
+  StopStrings stops_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<text::SplitEvent> events_;
+  Usage usage_;
+  bool ended_ = false;
+  const std::chrono::steady_clock::time_point asked_;
+  std::chrono::steady_clock::time_point first_token_ = {};
+};
+
+}  // namespace ponder::run

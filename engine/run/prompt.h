@@ -1,0 +1,33 @@
+#pragma once
+// A request to the ids that the model reads, and what the window leaves for its output. Pure.
+#include <string>
+#include <vector>
+
+#include "engine/generator/generator.h"
+#include "engine/run/load.h"
+
+namespace ponder::run {
+
+/// Thinking budgets in tokens where the template has no word for effort.
+struct EffortBudgets {
+  std::int64_t low = 2048;
+  std::int64_t medium = 8192;
+  std::int64_t xhigh = 131072;
+};
+
+struct RenderedPrompt {
+  std::string text;
+  std::vector<text::TokenId> ids;
+  bool starts_thinking = false;  ///< it ends in an open <think>
+};
+
+/// bad_request when the template refuses the conversation or the model has none.
+Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
+                                     const GenerationRequest& request);
+
+/// The exact plan; context_length_exceeded with its numbers.
+Result<PromptPlan> plan_prompt(const Vocabulary& vocabulary, const RenderedPrompt& prompt,
+                               const GenerationRequest& request, std::int64_t n_ctx,
+                               const EffortBudgets& effort_budgets);
+
+}  // namespace ponder::run
