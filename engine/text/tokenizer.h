@@ -2,6 +2,7 @@
 // Bytes to token ids and back: byte-level BPE with the pre-tokenizers of the Qwen family.
 // Const after construction and thread-safe. Encoding never normalises Unicode; bytes that are not
 // valid UTF-8 become the tokens of their bytes, so decode(encode(x)) == x for any bytes.
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,10 +21,18 @@ struct TokenizerSpec {
   std::string model;                ///< "gpt2"
   std::string pre;                  ///< "qwen35" or "qwen2"
   std::vector<std::string> tokens;  ///< in the byte-to-character alphabet of GPT-2
-  std::vector<std::int32_t> types;  ///< 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+  std::vector<std::int32_t>
+      types;  ///< 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
   std::vector<std::string> merges;  ///< "left right"
   TokenId bos = -1;
   TokenId eos = -1;
+};
+
+/// A control or user-defined token found in a text: bytes [at, at + size).
+struct SpecialMatch {
+  std::size_t at = 0;
+  std::size_t size = 0;
+  TokenId id = -1;
 };
 
 class Tokenizer {
@@ -38,11 +47,16 @@ class Tokenizer {
   /// Never adds a BOS. O(n log n) in the length of a piece.
   virtual std::vector<TokenId> encode(std::string_view text, bool special) const = 0;
 
+  /// The control and user-defined tokens in `text`: from left to right, the longest at each
+  /// place, not overlapping. Cutting at these and encoding the rest plainly is encode(text, true).
+  virtual std::vector<SpecialMatch> find_special(std::string_view text) const = 0;
+
   /// The bytes of one token (may be part of a character; the literal text for added tokens).
   virtual std::string_view bytes_of(TokenId id) const = 0;
   virtual std::string decode(std::span<const TokenId> ids) const = 0;
 
-  /// The id of an added (control or user-defined) token by its text, or -1.
+  /// The id of an added (control or user-defined) token by its text, or -1. The first one where
+  /// a file gives two the same text.
   virtual TokenId special_id(std::string_view text) const = 0;
   virtual bool is_control(TokenId id) const = 0;  ///< type 3
   /// Ends a turn: eos, and <|im_end|>, <|endoftext|> and their kin by text.
@@ -52,6 +66,8 @@ class Tokenizer {
 };
 
 /// Collects bytes of tokens and gives out whole UTF-8 characters only. One per output stream.
+/// Bytes that are no UTF-8 become one U+FFFD for each longest cut-off sequence (the practice of
+/// Unicode 15, section 3.9, and of Python), however they fall into tokens.
 class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
