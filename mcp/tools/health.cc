@@ -57,10 +57,13 @@ json::object probe(const ToolContext& context, ToolCall& call) {
 }
 
 ToolResult down(const ToolContext& context, const Error& error) {
-  json::object health{{"state", "down"},
-                      {"reason", error.message},
-                      {"hint", error.hint.empty() ? json::value(nullptr) : json::value(error.hint)},
-                      {"versions", json::object{{"ponder_mcp", context.version}}}};
+  json::object health{{"state", "down"}, {"reason", error.message}, {"degraded", json::array{}}};
+  for (const char* unknown :
+       {"model", "engine", "queue", "store", "tcp", "version", "build", "uptime_s"})
+    health[unknown] = nullptr;
+  health["hint"] = error.hint;
+  health["versions"] =
+      json::object{{"ponderd", nullptr}, {"build", nullptr}, {"ponder_mcp", context.version}};
   std::string text = fmt::format("State: down. {}.\n", error.message);
   if (!error.hint.empty()) text += fmt::format("To mend it: {}\n", error.hint);
   text += fmt::format(
