@@ -33,6 +33,7 @@ namespace {
 constexpr std::size_t kReadBytes = 16 * 1024;
 constexpr std::size_t kReadAheadBytes = 32 * 1024;  ///< of a pipelining client
 constexpr std::size_t kChunkExtensionBytes = 256;
+constexpr std::size_t kGatheredWrites = 16;
 // A client that is still sending when its request is refused reads the answer only if the
 // connection is not reset under it, so the rest is read and dropped for a while.
 constexpr milliseconds kLinger{2'000};
@@ -478,9 +479,11 @@ void Session::flush() {
   if (writing_ || out_.empty() || closed_) return;
   writing_ = true;
   arm(write_deadline_, context_.limits.write_idle_timeout, &Session::write_expired);
-  std::array<asio::const_buffer, 8> buffers;
-  for (std::size_t i = 0; i < buffers.size() && i < out_.size(); ++i)
-    buffers[i] = asio::buffer(out_[i]);
+  std::vector<asio::const_buffer> buffers;
+  for (const std::string& bytes : out_) {
+    buffers.push_back(asio::buffer(bytes));
+    if (buffers.size() == kGatheredWrites) break;
+  }
   buffers[0] += out_offset_;
   socket_.async_write_some(buffers,
                            [self = shared_from_this()](const error_code& ec, std::size_t n) {

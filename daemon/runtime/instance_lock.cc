@@ -7,17 +7,21 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
 namespace ponder::daemon {
 namespace {
 
-/// The pid the holder wrote, or 0 if it has not yet.
+/// The pid of a living holder, or 0 if it has not written it yet.
 long read_pid(int fd) {
   char text[32] = {};
   if (::pread(fd, text, sizeof text - 1, 0) <= 0) return 0;
-  return std::strtol(text, nullptr, 10);
+  const long pid = std::strtol(text, nullptr, 10);
+  // What a killed holder left behind is there until the next one has written.
+  return pid > 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM) ? pid : 0;
 }
 
 tl::unexpected<Error> taken(int fd, const std::filesystem::path& file) {
