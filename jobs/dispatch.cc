@@ -86,7 +86,10 @@ void QueueActor::enqueue(JobRow row) {
 }
 
 void QueueActor::poll_later(std::int64_t delay_ms) {
-  if (poll_timer_) return;
+  if (poll_timer_) {
+    if (poll_timer_->first <= now() + delay_ms) return;
+    thread_.cancel(*poll_timer_);
+  }
   poll_timer_ = thread_.after(delay_ms, [this] {
     poll_timer_.reset();
     schedule();
@@ -169,16 +172,17 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
   note_model(row.facts, engine.model);
   note_build(row.facts, options_.build);
   row.note.clear();
-  auto owned = std::make_unique<RunningJob>(std::move(row), generation,
-                                            kept ? std::move(*kept) : StoredText{},
-                                            changes ? std::move(*changes) : std::vector{change}, now());
+  auto owned = std::make_unique<RunningJob>(
+      std::move(row), generation, kept ? std::move(*kept) : StoredText{},
+      changes ? std::move(*changes) : std::vector{change}, now());
   RunningJob& job = *owned;
   running_.emplace(id, std::move(owned));
   generations_.emplace(generation, id);
   tell(job);
   wake(id);
   if (!request || !kept || !changes) {
-    end_generation(job, Ended{Finish::failed, {},
+    end_generation(job, Ended{Finish::failed,
+                              {},
                               Error{ErrorCode::storage, "the stored request could not be read",
                                     "submit it again; check the disk"}});
     return true;
@@ -214,11 +218,12 @@ CallId QueueActor::start_turn(GenerationRequest request, std::shared_ptr<OutputS
     schedule();
     if (static_cast<int>(waiting_turns_.size()) > options_.max_turns_waiting &&
         waiting_turns_.count(call) != 0)
-      end_waiting_turn(call, Ended{Finish::failed, {},
-                                   Error{ErrorCode::queue_full,
-                                         fmt::format("{} requests wait already",
-                                                     options_.max_turns_waiting),
-                                         "try again in a few seconds"}});
+      end_waiting_turn(
+          call, Ended{Finish::failed,
+                      {},
+                      Error{ErrorCode::queue_full,
+                            fmt::format("{} requests wait already", options_.max_turns_waiting),
+                            "try again in a few seconds"}});
     refresh_status();
   });
   if (!posted && calls_.close(call)) refuse(*sink, {ErrorCode::loading, "the daemon is stopping"});
@@ -357,10 +362,10 @@ bool QueueActor::flush(RunningJob& job) {
 bool QueueActor::cut(RunningJob& job) {
   StateChange change;
   change.text_bytes = job.kept_bytes();
-  const std::string note = "the text came out differently this time (another build or machine); "
-                           "what was stored beyond this point was given up";
-  const auto done =
-      store_->cut(job.fence(), job.kept(now()), note, clock_.wall_ms(), change);
+  const std::string note =
+      "the text came out differently this time (another build or machine); "
+      "what was stored beyond this point was given up";
+  const auto done = store_->cut(job.fence(), job.kept(now()), note, clock_.wall_ms(), change);
   if (!stored(done)) return false;
   if (!*done) return true;  // flush() finds out and gives it up
   job.cut_done();
@@ -397,8 +402,8 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   cancel_timers(job);
   // A worker that died or was replaced said nothing whole: what did not come again still holds.
   const bool came_whole = ended.finish != Finish::worker_died &&
-                          ended.finish != Finish::worker_killed &&
-                          ended.finish != Finish::failed && ended.finish != Finish::cancelled;
+                          ended.finish != Finish::worker_killed && ended.finish != Finish::failed &&
+                          ended.finish != Finish::cancelled;
   if (came_whole && job.take_end().differs) cut(job);
   tell(job);
   Usage usage = ended.usage;
@@ -429,7 +434,11 @@ void QueueActor::write_end(const std::string& id) {
     });
     return;
   }
-  if (!*left) log_error("the end of a job was not ours to write");
+  if (!*left) {
+    log_error("the end of a job was not ours to write; it is given up");
+    forget_running(job);
+    return wake(id);
+  }
   job.saved();
   job.add_change(change);
   tell(job);

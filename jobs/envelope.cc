@@ -16,7 +16,9 @@ json::value or_null(const std::string& text) {
 json::value time_or_null(std::int64_t wall_ms) {
   return wall_ms == 0 ? json::value() : json::value(rfc3339(wall_ms));
 }
-double seconds(std::int64_t ms) { return static_cast<double>(std::max<std::int64_t>(0, ms)) / 1000; }
+double seconds(std::int64_t ms) {
+  return static_cast<double>(std::max<std::int64_t>(0, ms)) / 1000;
+}
 
 /// `out[key]` of facts, where it is already in the envelope's shape; nested objects are merged.
 void overlay(json::object& out, const json::object& facts) {
@@ -73,9 +75,12 @@ json::object next_call(const JobRow& row) {
     case State::queued:
     case State::running:
       return call("status", {{"job_id", id}, {"wait_s", 50}}, "ponder wait " + id);
-    case State::completed: return call("result", {{"job_id", id}}, "ponder result " + id);
-    case State::expired: return {{"mcp", nullptr}, {"shell", nullptr}};
-    default: break;
+    case State::completed:
+      return call("result", {{"job_id", id}}, "ponder result " + id);
+    case State::expired:
+      return {{"mcp", nullptr}, {"shell", nullptr}};
+    default:
+      break;
   }
   if (row.answer_chars > 0 || row.reasoning_chars > 0) {
     const char* part = row.answer_chars > 0 ? "partial" : "reasoning";
@@ -151,7 +156,8 @@ json::object envelope(const JobRow& row, const EnvelopeView& view) {
   out["parent_id"] = or_null(row.parent_id);
   out["attempt"] = row.attempt;
   out["pinned"] = row.pinned;
-  out["note"] = or_null(join_notes(row.state == State::expired ? row.summary : row.note, view.note));
+  out["note"] =
+      or_null(join_notes(row.state == State::expired ? row.summary : row.note, view.note));
   if (!row.error_code.empty())
     out["error"] = {{"code", row.error_code},
                     {"message", row.error_message},
@@ -171,16 +177,16 @@ void note_plan(json::object& facts, const PromptPlan& plan) {
 }
 
 void note_cache(json::object& facts, const Started& started) {
-  json::object& tokens = facts["tokens"].is_object() ? facts["tokens"].as_object()
-                                                     : facts["tokens"].emplace_object();
+  json::object& tokens =
+      facts["tokens"].is_object() ? facts["tokens"].as_object() : facts["tokens"].emplace_object();
   tokens["cached"] = started.cached_tokens;
   facts["cache"] = {{"path", or_null(started.cache_path)},
                     {"miss_reason", or_null(started.miss_reason)}};
 }
 
 void note_usage(json::object& facts, const Usage& usage) {
-  json::object& tokens = facts["tokens"].is_object() ? facts["tokens"].as_object()
-                                                     : facts["tokens"].emplace_object();
+  json::object& tokens =
+      facts["tokens"].is_object() ? facts["tokens"].as_object() : facts["tokens"].emplace_object();
   if (usage.prompt_tokens > 0) {
     tokens["prompt"] = usage.prompt_tokens;
     tokens["cached"] = usage.cached_tokens;
@@ -203,6 +209,8 @@ void note_model(json::object& facts, const ModelInfo& model) {
   facts["device"] = or_null(model.device);
 }
 
-void note_build(json::object& facts, const std::string& build) { facts["build"] = or_null(build); }
+void note_build(json::object& facts, const std::string& build) {
+  facts["build"] = or_null(build);
+}
 
 }  // namespace ponder::jobs

@@ -19,7 +19,7 @@ inline constexpr std::int64_t kInlineAnswerChars = 16'384;
 
 /// What the row alone does not say.
 struct EnvelopeView {
-  std::int64_t now_ms = 0;              ///< wall clock
+  std::int64_t now_ms = 0;  ///< wall clock
   std::int64_t steady_ms = 0;
   const RunningJob* running = nullptr;  ///< set while it runs
   std::optional<std::int64_t> position = {};

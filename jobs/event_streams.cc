@@ -11,7 +11,8 @@ json::object change_data(const std::string& id, const StateChange& change) {
   json::object data;
   data["job_id"] = id;
   data["state"] = to_string(change.state);
-  data["reason"] = change.reason == Reason::none ? json::value() : json::value(to_string(change.reason));
+  data["reason"] =
+      change.reason == Reason::none ? json::value() : json::value(to_string(change.reason));
   data["attempt"] = change.attempt;
   data["at"] = rfc3339(change.at_ms);
   data["note"] = change.note.empty() ? json::value() : json::value(change.note);
@@ -125,7 +126,8 @@ void EventStreams::fail(const std::string& id, const Error& error) {
 }
 
 void EventStreams::fail_all(const Error& error) {
-  while (!streams_.empty()) fail(streams_.begin()->first, error);
+  while (!streams_.empty())
+    fail(streams_.begin()->first, error);
 }
 
 }  // namespace ponder::jobs

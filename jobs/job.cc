@@ -60,9 +60,15 @@ std::string_view word_of(const Table& table, Value value) {
 }
 }  // namespace
 
-std::string_view to_string(State state) { return word_of(kStates, state); }
-std::string_view to_string(Reason reason) { return word_of(kReasons, reason); }
-std::string_view to_string(Lane lane) { return lane == Lane::ask ? "ask" : "batch"; }
+std::string_view to_string(State state) {
+  return word_of(kStates, state);
+}
+std::string_view to_string(Reason reason) {
+  return word_of(kReasons, reason);
+}
+std::string_view to_string(Lane lane) {
+  return lane == Lane::ask ? "ask" : "batch";
+}
 
 std::optional<State> state_from(std::string_view word) {
   for (const auto& [state, known] : kStates)
@@ -76,7 +82,9 @@ std::optional<Reason> reason_from(std::string_view word) {
   return std::nullopt;
 }
 
-bool is_terminal(State state) { return state != State::queued && state != State::running; }
+bool is_terminal(State state) {
+  return state != State::queued && state != State::running;
+}
 
 bool is_legal(State from, State to) {
   for (const auto& [a, b] : kMoves)

@@ -12,13 +12,33 @@
 
 namespace ponder::jobs {
 
-enum class State { queued, running, completed, incomplete, failed, cancelled, interrupted, expired };
+enum class State {
+  queued,
+  running,
+  completed,
+  incomplete,
+  failed,
+  cancelled,
+  interrupted,
+  expired
+};
 enum class Reason {
   none,
   // incomplete
-  output_limit, reasoning_exhausted, stream_lost, deadline, repetition, schema_invalid, stalled,
+  output_limit,
+  reasoning_exhausted,
+  stream_lost,
+  deadline,
+  repetition,
+  schema_invalid,
+  stalled,
   // failed
-  engine_error, out_of_memory, storage, bad_request, model_missing, poison,
+  engine_error,
+  out_of_memory,
+  storage,
+  bad_request,
+  model_missing,
+  poison,
 };
 enum class Lane { ask, batch };
 enum class Mode { follow_up, resume, answer_now };
@@ -48,7 +68,8 @@ struct JobSpec {
   std::string context;
   std::vector<FileText> files;
   std::string system;
-  std::optional<Effort> effort;  ///< unset: medium for asks, xhigh for batch, the parent's if continued
+  std::optional<Effort>
+      effort;  ///< unset: medium for asks, xhigh for batch, the parent's if continued
   SamplingParams sampling;
   Budgets budgets;
   std::optional<double> deadline_s;  ///< running time

@@ -91,9 +91,8 @@ template <class Done>
 CallId QueueActor::ask(Done done, std::function<void(CallId, Done)> work) {
   const CallId call = calls_.open();
   auto shared = std::make_shared<Done>(std::move(done));
-  const bool posted = thread_.post([call, shared, work = std::move(work)] {
-    work(call, std::move(*shared));
-  });
+  const bool posted =
+      thread_.post([call, shared, work = std::move(work)] { work(call, std::move(*shared)); });
   if (!posted && calls_.close(call)) (*shared)(fail(stopping_error()));
   return call;
 }
@@ -171,7 +170,8 @@ CallId QueueActor::pin(std::string id, bool pinned, EnvelopeDone done) {
           if (!stored(written)) return fail(written.error());
           row.pinned = pinned;
           if (const auto w = waiting_.find(id); w != waiting_.end()) w->second.row.pinned = pinned;
-          if (const auto r = running_.find(id); r != running_.end()) r->second->row().pinned = pinned;
+          if (const auto r = running_.find(id); r != running_.end())
+            r->second->row().pinned = pinned;
           return envelope_of(row, true);
         }();
         if (calls_.close(call)) d(std::move(out));
@@ -242,7 +242,8 @@ void QueueActor::refresh_status() {
   positions_known_ = false;
   int asks = static_cast<int>(waiting_turns_.size());
   int batch = 0;
-  for (const auto& [id, job] : waiting_) ++(job.row.lane == Lane::ask ? asks : batch);
+  for (const auto& [id, job] : waiting_)
+    ++(job.row.lane == Lane::ask ? asks : batch);
   const std::lock_guard lock(status_mutex_);
   status_.running = static_cast<int>(running_.size() + running_turns_.size());
   status_.ask = asks;
@@ -280,10 +281,13 @@ void QueueActor::begin_stop(std::shared_ptr<std::promise<void>> stopped) {
     thread_.cancel(submit.timer);
     if (calls_.close(submit.call)) submit.done(fail(stopping_error()));
   }
-  for (const auto& [turn, generation] : running_turns_) generator_.cancel(generation);
+  for (const auto& [turn, generation] : running_turns_)
+    generator_.cancel(generation);
   std::vector<RunningJob*> jobs;
-  for (const auto& [id, job] : running_) jobs.push_back(job.get());
-  for (RunningJob* job : jobs) give_up(*job, Intent::stop);
+  for (const auto& [id, job] : running_)
+    jobs.push_back(job.get());
+  for (RunningJob* job : jobs)
+    give_up(*job, Intent::stop);
   // give_up() ends each job after the same grace; one step later nothing is left to wait for.
   thread_.after(options_.end_grace_ms + 200, [this] { end_stop(); });
   check_stopped();

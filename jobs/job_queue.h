@@ -23,19 +23,19 @@ namespace ponder::jobs {
 
 struct Options {
   std::filesystem::path database;
-  int max_queued = 1000;          ///< queued jobs of both lanes; beyond it submit is queue_full
-  int max_turns_waiting = 64;     ///< chat turns waiting for a place
+  int max_queued = 1000;       ///< queued jobs of both lanes; beyond it submit is queue_full
+  int max_turns_waiting = 64;  ///< chat turns waiting for a place
   int max_running_batch = 1;
   int max_running_interactive = 2;  ///< asks and chat turns
-  double ageing_s = 300;          ///< a batch job that waited this long goes before newer asks
-  int max_attempts = 3;           ///< worker deaths of one job before failed(poison)
-  int flush_ms = 250;             ///< streamed text reaches the database at least this often
-  int keep_read = 50;             ///< newest results that were read
+  double ageing_s = 300;            ///< a batch job that waited this long goes before newer asks
+  int max_attempts = 3;             ///< worker deaths of one job before failed(poison)
+  int flush_ms = 250;               ///< streamed text reaches the database at least this often
+  int keep_read = 50;               ///< newest results that were read
   int keep_unread = 1000;
   int keep_unread_days = 30;
-  std::string build;              ///< for the envelope
-  int plan_timeout_ms = 3000;     ///< submit waits this long for the generator's exact count
-  int end_grace_ms = 5000;        ///< a cancelled generation that does not end is given up then
+  std::string build;           ///< for the envelope
+  int plan_timeout_ms = 3000;  ///< submit waits this long for the generator's exact count
+  int end_grace_ms = 5000;     ///< a cancelled generation that does not end is given up then
 };
 
 /// What changed the answer of submit().
@@ -64,8 +64,8 @@ struct ResultPage {
   std::string job_id;
   State state = State::queued;
   Part part = Part::answer;
-  std::int64_t offset = 0;       ///< code points, as are the next three
-  std::int64_t next_offset = -1; ///< -1: this was the end
+  std::int64_t offset = 0;        ///< code points, as are the next three
+  std::int64_t next_offset = -1;  ///< -1: this was the end
   std::int64_t total_chars = 0;
   bool truncated = false;
   std::string text;
@@ -75,8 +75,8 @@ struct ResultPage {
 /// nothing and repeats nothing.
 struct JobEvent {
   std::int64_t position = 0;
-  std::string type;  ///< state, progress, reasoning, answer, end
-  json::object data; ///< end: the final envelope
+  std::string type;   ///< state, progress, reasoning, answer, end
+  json::object data;  ///< end: the final envelope
 };
 
 struct QueueStatus {

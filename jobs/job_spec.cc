@@ -79,7 +79,8 @@ Result<std::vector<Message>> messages_field(const json::object& body, std::size_
   if (!has_field(body, "messages")) return std::vector<Message>{};
   TRY(ChatRequest chat, parse_chat_request(json::object{{"messages", body.at("messages")}}));
   if (chat.messages.empty()) return bad("messages", R"("messages" must not be empty)");
-  for (const Message& message : chat.messages) total += message.content.size();
+  for (const Message& message : chat.messages)
+    total += message.content.size();
   return std::move(chat.messages);
 }
 

@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::int64_t kMaxPieceBytes = 64 << 10;
 
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
 
 /// The start of the character that byte `at` belongs to.
 std::int64_t character_start(std::string_view text, std::int64_t at) {
@@ -64,7 +66,8 @@ void JobText::truncate(std::int64_t size) {
     (channel == Channel::reasoning ? reasoning_chars_ : answer_chars_) -= count_code_points(text);
   });
   bytes_.resize(static_cast<std::size_t>(size));
-  while (!runs_.empty() && runs_.back().begin >= size) runs_.pop_back();
+  while (!runs_.empty() && runs_.back().begin >= size)
+    runs_.pop_back();
 }
 
 std::size_t JobText::run_at(std::int64_t offset) const {
@@ -111,9 +114,8 @@ std::int64_t JobText::matches_at(std::int64_t offset, Channel channel,
   if (offset >= size() || text.empty()) return 0;
   const std::size_t run = run_at(offset);
   if (runs_[run].channel != channel) return 0;
-  const std::string_view here =
-      std::string_view(bytes_).substr(static_cast<std::size_t>(offset),
-                                      static_cast<std::size_t>(run_end(run) - offset));
+  const std::string_view here = std::string_view(bytes_).substr(
+      static_cast<std::size_t>(offset), static_cast<std::size_t>(run_end(run) - offset));
   const auto differ = std::mismatch(here.begin(), here.end(), text.begin(), text.end());
   std::int64_t same = differ.first - here.begin();
   if (same < static_cast<std::int64_t>(text.size())) same = character_start(text, same);

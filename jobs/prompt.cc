@@ -69,7 +69,8 @@ Result<std::vector<Message>> build_messages(const JobSpec& spec, const ParentTur
     const auto last = std::find_if(fresh.rbegin(), fresh.rend(),
                                    [](const Message& m) { return m.role == "user"; });
     if (last == fresh.rend())
-      return bad("messages", "\"context\", \"files\" and \"schema\" need a user message to go with");
+      return bad("messages",
+                 "\"context\", \"files\" and \"schema\" need a user message to go with");
     last->content = before + last->content + after;
   }
   messages.insert(messages.end(), std::make_move_iterator(fresh.begin()),

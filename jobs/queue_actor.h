@@ -154,8 +154,8 @@ class QueueActor final : public JobQueue {
   Result<ListPage> list_now(ListFilter filter);
   Result<ResultPage> result_now(const std::string& id, Part part, std::int64_t offset,
                                 std::int64_t limit);
-  void events_now(CallId call, const std::string& id, std::int64_t after,
-                  EventStreams::Event event, EventStreams::Failed failed);
+  void events_now(CallId call, const std::string& id, std::int64_t after, EventStreams::Event event,
+                  EventStreams::Failed failed);
   /// Tells streams and waiters of a job that is not running what its row has become.
   void announce_stored(const JobRow& row);
 

@@ -28,7 +28,9 @@ Result<JobRow> QueueActor::row_of(const std::string& id) {
   return std::move(*row);
 }
 
-Result<StoredText> QueueActor::text_of(const JobRow& row) { return store_->text(row); }
+Result<StoredText> QueueActor::text_of(const JobRow& row) {
+  return store_->text(row);
+}
 
 std::int64_t QueueActor::position_of(const std::string& id) {
   if (!positions_known_) {
@@ -56,17 +58,17 @@ std::int64_t QueueActor::position_of(const std::string& id) {
   return found == positions_.end() ? 1 : found->second;
 }
 
-json::object QueueActor::envelope_of(const JobRow& row, bool with_answer,
-                                     const std::string& note) {
+json::object QueueActor::envelope_of(const JobRow& row, bool with_answer, const std::string& note) {
   EnvelopeView view;
   view.now_ms = clock_.wall_ms();
   view.steady_ms = now();
   view.note = note;
-  const int places = row.lane == Lane::ask ? options_.max_running_interactive
-                                           : options_.max_running_batch;
+  const int places =
+      row.lane == Lane::ask ? options_.max_running_interactive : options_.max_running_batch;
   if (const auto found = running_.find(row.id); found != running_.end()) {
     view.running = found->second.get();
-    view.eta = times_.until_end(row.lane, row.effort_requested, view.running->run_ms(now()), 0, places);
+    view.eta =
+        times_.until_end(row.lane, row.effort_requested, view.running->run_ms(now()), 0, places);
   } else if (row.state == State::queued) {
     view.position = position_of(row.id);
     if (!engine_reason_.empty()) {
@@ -101,8 +103,8 @@ void QueueActor::get_now(CallId call, const std::string& id, std::int64_t wait_m
   Waiter waiter;
   waiter.call = call;
   waiter.done = std::move(done);
-  waiter.timer = thread_.after(std::min(wait_ms, kMaxWaitMs),
-                               [this, id, call] { wait_ran_out(id, call); });
+  waiter.timer =
+      thread_.after(std::min(wait_ms, kMaxWaitMs), [this, id, call] { wait_ran_out(id, call); });
   waiters_[id].push_back(std::move(waiter));
   call_jobs_[call] = id;
 }
@@ -111,8 +113,8 @@ void QueueActor::wait_ran_out(const std::string& id, CallId call) {
   const auto found = waiters_.find(id);
   if (found == waiters_.end()) return;
   auto& waiters = found->second;
-  const auto waiter = std::find_if(waiters.begin(), waiters.end(),
-                                   [&](const Waiter& w) { return w.call == call; });
+  const auto waiter =
+      std::find_if(waiters.begin(), waiters.end(), [&](const Waiter& w) { return w.call == call; });
   if (waiter == waiters.end()) return;
   Waiter due = std::move(*waiter);
   waiters.erase(waiter);
@@ -234,15 +236,14 @@ Result<ResultPage> QueueActor::result_now(const std::string& id, Part part, std:
                                           std::int64_t limit) {
   TRY(const JobRow row, row_of(id));
   if (row.state == State::expired)
-    return fail(about(id, ErrorCode::gone, "the job has expired: " + row.summary,
-                      "submit it again"));
+    return fail(
+        about(id, ErrorCode::gone, "the job has expired: " + row.summary, "submit it again"));
   if (part == Part::answer && row.state != State::completed) {
     Error error = about(
         id, ErrorCode::not_completed,
         is_terminal(row.state)
-            ? fmt::format("the job ended {}{}{}, so there is no whole answer",
-                          to_string(row.state), row.reason == Reason::none ? "" : ": ",
-                          to_string(row.reason))
+            ? fmt::format("the job ended {}{}{}, so there is no whole answer", to_string(row.state),
+                          row.reason == Reason::none ? "" : ": ", to_string(row.reason))
             : fmt::format("the job is {}, so there is no answer yet", to_string(row.state)),
         is_terminal(row.state)
             ? fmt::format("read what there is: ponder result --part partial {}", id)
@@ -270,14 +271,15 @@ Result<ResultPage> QueueActor::result_now(const std::string& id, Part part, std:
   page.part = part;
   page.offset = offset;
   page.total_chars = count_code_points(text);
-  const std::int64_t end = limit < 0 || limit > page.total_chars - std::min(offset, page.total_chars)
-                               ? page.total_chars
-                               : offset + limit;
+  const std::int64_t end =
+      limit < 0 || limit > page.total_chars - std::min(offset, page.total_chars) ? page.total_chars
+                                                                                 : offset + limit;
   page.truncated = end < page.total_chars;
   if (page.truncated) page.next_offset = end;
   if (offset < end) {
     const std::size_t from = byte_offset_of(text, offset);
-    page.text = text.substr(from, byte_offset_of(std::string_view(text).substr(from), end - offset));
+    page.text =
+        text.substr(from, byte_offset_of(std::string_view(text).substr(from), end - offset));
   }
   const bool whole = !page.truncated && part != Part::reasoning && is_terminal(row.state);
   if (whole && row.read_ms == 0 && stored(store_->mark_read(row.seq, clock_.wall_ms())))

@@ -21,8 +21,7 @@ std::string summary_line(const JobRow& row) {
                             row.answer_chars, static_cast<double>(row.run_ms) / 1000);
 }
 
-Result<RetentionStep> retention_step(JobStore& store, const Options& options,
-                                     std::int64_t now_ms) {
+Result<RetentionStep> retention_step(JobStore& store, const Options& options, std::int64_t now_ms) {
   TRY(std::vector<JobRow> rows, store.read_beyond(options.keep_read, kBatch));
   if (rows.empty()) {
     TRY(rows, store.unread_beyond(options.keep_unread, kBatch));
@@ -33,7 +32,8 @@ Result<RetentionStep> retention_step(JobStore& store, const Options& options,
   RetentionStep step;
   if (!rows.empty()) {
     std::vector<std::pair<std::int64_t, std::string>> summaries;
-    for (const JobRow& row : rows) summaries.emplace_back(row.seq, summary_line(row));
+    for (const JobRow& row : rows)
+      summaries.emplace_back(row.seq, summary_line(row));
     TRY_VOID(store.expire(summaries));
     step.expired = static_cast<std::int64_t>(rows.size());
     step.more = true;

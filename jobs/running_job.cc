@@ -23,7 +23,8 @@ RunningJob::RunningJob(JobRow row, GenerationId generation, StoredText stored,
 
 void RunningJob::add_change(StateChange change) {
   if (change.cut)
-    for (StateChange& old : changes_) old.text_bytes = std::min(old.text_bytes, change.text_bytes);
+    for (StateChange& old : changes_)
+      old.text_bytes = std::min(old.text_bytes, change.text_bytes);
   changes_.push_back(std::move(change));
 }
 
@@ -87,8 +88,8 @@ void RunningJob::write(Channel channel, std::string_view text,
     text.remove_prefix(static_cast<std::size_t>(same));
     if (replay_at_ == replay_end_) {
       replayed_.clear();
-      const std::int64_t beyond = std::clamp<std::int64_t>(
-          seen_tokens_ - stored_tokens_, 0, static_cast<std::int64_t>(fresh.size()));
+      const std::int64_t beyond = std::clamp<std::int64_t>(seen_tokens_ - stored_tokens_, 0,
+                                                           static_cast<std::int64_t>(fresh.size()));
       fresh.erase(fresh.begin(), fresh.end() - beyond);
     } else if (text.empty()) {
       return;
@@ -135,7 +136,8 @@ Progress RunningJob::kept(std::int64_t steady_ms) const {
 
 std::int64_t RunningJob::kept_bytes() const {
   std::int64_t bytes = 0;
-  for (const Chunk& chunk : replayed_) bytes += static_cast<std::int64_t>(chunk.text.size());
+  for (const Chunk& chunk : replayed_)
+    bytes += static_cast<std::int64_t>(chunk.text.size());
   return bytes;
 }
 

@@ -19,9 +19,9 @@ namespace ponder::jobs {
 
 /// What the text of a delta came to.
 struct Taken {
-  bool grew = false;            ///< there is new text to tell
+  bool grew = false;  ///< there is new text to tell
   bool phase_changed = false;
-  bool differs = false;         ///< the stored text is not what is written now: cut it
+  bool differs = false;  ///< the stored text is not what is written now: cut it
 };
 
 class RunningJob {
@@ -82,7 +82,7 @@ class RunningJob {
              Taken& taken);
   void give_up_stored_text(Taken& taken);
   static void add(std::vector<Chunk>& chunks, Channel channel, std::string_view text,
-           const std::vector<std::int32_t>& tokens);
+                  const std::vector<std::int32_t>& tokens);
 
   JobRow row_;
   GenerationId generation_;

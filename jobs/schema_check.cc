@@ -1,5 +1,8 @@
 #include "jobs/schema_check.h"
 
+// Without it the library ends the process on a schema that it cannot read.
+#define VALIJSON_USE_EXCEPTIONS 1
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -57,10 +60,10 @@ constexpr std::array<std::pair<std::string_view, Holds>, 31> kKeywords{{
 }};
 
 constexpr std::array<std::string_view, 14> kUnsupported{
-    "pattern",          "patternProperties", "prefixItems", "dependentRequired",
-    "dependentSchemas", "unevaluatedItems",  "unevaluatedProperties",
-    "minContains",      "maxContains",       "$dynamicRef", "$recursiveRef",
-    "$anchor",          "extends",           "disallow"};
+    "pattern",          "patternProperties", "prefixItems",           "dependentRequired",
+    "dependentSchemas", "unevaluatedItems",  "unevaluatedProperties", "minContains",
+    "maxContains",      "$dynamicRef",       "$recursiveRef",         "$anchor",
+    "extends",          "disallow"};
 
 tl::unexpected<Error> bad(std::string message) {
   Error error{ErrorCode::bad_request, std::move(message)};
@@ -83,9 +86,10 @@ class Compiler {
     const json::object& in = node.as_object();
     for (const std::string_view word : kUnsupported)
       if (in.contains(word))
-        return bad(fmt::format("the schema uses \"{}\", which is not supported; leave it out and "
-                               "say it in the task",
-                               word));
+        return bad(
+            fmt::format("the schema uses \"{}\", which is not supported; leave it out and "
+                        "say it in the task",
+                        word));
     if (const json::value* ref = in.if_contains("$ref")) return reference(*ref, depth);
     json::object out;
     for (const auto& [word, holds] : kKeywords) {
@@ -104,7 +108,8 @@ class Compiler {
     boost::system::error_code ec;
     const json::value* target = root_.find_pointer(json::string_view(text.substr(1)), ec);
     if (ec || !target)
-      return bad(fmt::format("the schema refers to \"{}\", which is not in it", text.substr(0, 80)));
+      return bad(
+          fmt::format("the schema refers to \"{}\", which is not in it", text.substr(0, 80)));
     return schema(*target, depth + 1);
   }
 
@@ -121,13 +126,17 @@ class Compiler {
   Result<json::value> held(const json::value& value, Holds holds, std::string_view word,
                            int depth) {
     switch (holds) {
-      case Holds::value: return value;
-      case Holds::schema: return schema(value, depth);
-      case Holds::list: return list(value, word, depth);
+      case Holds::value:
+        return value;
+      case Holds::schema:
+        return schema(value, depth);
+      case Holds::list:
+        return list(value, word, depth);
       case Holds::schema_or_list:
         return value.is_array() ? list(value, word, depth) : schema(value, depth);
       case Holds::map:
-      case Holds::map_of_schema_or_list: break;
+      case Holds::map_of_schema_or_list:
+        break;
     }
     if (!value.is_object()) return bad(fmt::format("\"{}\" must be an object", word));
     json::object out;
@@ -224,7 +233,8 @@ Result<void> answer_fits_schema(const json::value& compiled, std::string_view an
   valijson::ValidationResults::Error error;
   std::string where;
   if (results.popError(error)) {
-    for (const std::string& part : error.context) where += part;
+    for (const std::string& part : error.context)
+      where += part;
     problem = error.description;
   }
   return fail(ErrorCode::bad_request,

@@ -23,15 +23,18 @@ tl::unexpected<Error> bad(std::string_view param, std::string message, std::stri
 json::value sorted(const json::value& value) {
   if (const json::array* array = value.if_array()) {
     json::array out;
-    for (const json::value& entry : *array) out.push_back(sorted(entry));
+    for (const json::value& entry : *array)
+      out.push_back(sorted(entry));
     return out;
   }
   if (const json::object* object = value.if_object()) {
     std::vector<std::string_view> keys;
-    for (const auto& member : *object) keys.push_back(member.key());
+    for (const auto& member : *object)
+      keys.push_back(member.key());
     std::sort(keys.begin(), keys.end());
     json::object out;
-    for (const std::string_view key : keys) out[key] = sorted(object->at(key));
+    for (const std::string_view key : keys)
+      out[key] = sorted(object->at(key));
     return out;
   }
   return value;
@@ -94,9 +97,8 @@ std::string body_hash(const JobSpec& spec) {
 Result<void> refuse_unavailable(const JobSpec& spec) {
   if (spec.mode != Mode::follow_up)
     return bad("mode",
-               spec.mode == Mode::resume
-                   ? "mode \"resume\" is not available in this version"
-                   : "mode \"answer_now\" is not available in this version",
+               spec.mode == Mode::resume ? "mode \"resume\" is not available in this version"
+                                         : "mode \"answer_now\" is not available in this version",
                "use \"follow_up\" with a larger budget, e.g. a task that asks to go on");
   if (spec.on_limit == OnLimit::answer)
     return bad("on_limit", "on_limit \"answer\" is not available in this version",

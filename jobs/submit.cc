@@ -97,7 +97,8 @@ void QueueActor::submit_now(CallId call, JobSpec spec,
     row.pinned = spec.pin;
     row.body_sha256 = body_hash(spec);
     if (spec.deadline_s)
-      row.deadline_ms = std::max<std::int64_t>(1, static_cast<std::int64_t>(*spec.deadline_s * 1000));
+      row.deadline_ms =
+          std::max<std::int64_t>(1, static_cast<std::int64_t>(*spec.deadline_s * 1000));
     TRY(std::optional<Submitted> known, existing(row, spec.force_new));
     if (known) return known;
     TRY_VOID(room_for_one(pending_submits_.size()));

@@ -29,7 +29,8 @@ Leave failed(Reason reason, Error error) {
 
 Leave stopped(const JobRow& row) {
   if (row.lane == Lane::batch || row.told) return back_to_queue("the daemon was stopped");
-  return ended(State::interrupted, Reason::none, "the daemon was stopped; the partial text is kept");
+  return ended(State::interrupted, Reason::none,
+               "the daemon was stopped; the partial text is kept");
 }
 
 Leave died(const JobRow& row, int max_attempts) {
@@ -53,14 +54,19 @@ Leave failed_with(const Error& error) {
     case ErrorCode::device_lost:
     case ErrorCode::unreachable:
       return back_to_queue("the engine was not there: " + error.message);
-    case ErrorCode::out_of_memory: return failed(Reason::out_of_memory, error);
-    case ErrorCode::storage: return failed(Reason::storage, error);
-    case ErrorCode::model_missing: return failed(Reason::model_missing, error);
+    case ErrorCode::out_of_memory:
+      return failed(Reason::out_of_memory, error);
+    case ErrorCode::storage:
+      return failed(Reason::storage, error);
+    case ErrorCode::model_missing:
+      return failed(Reason::model_missing, error);
     case ErrorCode::bad_request:
     case ErrorCode::context_length_exceeded:
     case ErrorCode::too_large:
-    case ErrorCode::unsupported_media: return failed(Reason::bad_request, error);
-    default: return failed(Reason::engine_error, error);
+    case ErrorCode::unsupported_media:
+      return failed(Reason::bad_request, error);
+    default:
+      return failed(Reason::engine_error, error);
   }
 }
 
@@ -80,7 +86,8 @@ Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const 
   const bool stopping = ending.intent == Intent::stop;
   switch (ending.finish) {
     case Finish::end_token:
-    case Finish::stop_string: return completed(text, schema);
+    case Finish::stop_string:
+      return completed(text, schema);
     case Finish::output_limit:
       return ended(State::incomplete, Reason::output_limit, "the token budget or window was spent");
     case Finish::reasoning_exhausted:
@@ -98,10 +105,12 @@ Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const 
         return ended(State::incomplete, Reason::deadline, "the deadline for running was reached");
       if (stopping) return stopped(row);
       return back_to_queue("the engine gave it up");
-    case Finish::worker_died: return stopping ? stopped(row) : died(row, max_attempts);
+    case Finish::worker_died:
+      return stopping ? stopped(row) : died(row, max_attempts);
     case Finish::worker_killed:
       return stopping ? stopped(row) : back_to_queue("the engine process was ended from outside");
-    case Finish::failed: break;
+    case Finish::failed:
+      break;
   }
   if (stopping) return stopped(row);
   return failed_with(ending.error.value_or(

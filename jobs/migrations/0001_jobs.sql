@@ -56,7 +56,7 @@ CREATE TABLE job (
 ) STRICT;
 
 CREATE UNIQUE INDEX job_key ON job (idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX job_live ON job (state, seq) WHERE state IN ('queued', 'running');
+CREATE INDEX job_live ON job (seq) WHERE state IN ('queued', 'running');
 CREATE INDEX job_twin ON job (workspace, body_sha256) WHERE state IN ('queued', 'running');
 CREATE INDEX job_workspace ON job (workspace, id);
 CREATE INDEX job_state ON job (state, id);

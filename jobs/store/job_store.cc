@@ -124,10 +124,10 @@ Result<void> migrate(Database& db) {
                 "choose another --home");
   const auto newest = static_cast<std::int64_t>(std::size(kMigrations));
   if (version > newest)
-    return fail(ErrorCode::storage,
-                fmt::format("the job database has version {}, this build knows up to {}", version,
-                            newest),
-                "use the newer ponder that wrote it, or choose another --home");
+    return fail(
+        ErrorCode::storage,
+        fmt::format("the job database has version {}, this build knows up to {}", version, newest),
+        "use the newer ponder that wrote it, or choose another --home");
   for (std::int64_t v = version; v < newest; ++v) {
     const Result<void> done = db.transaction(Durability::full, [&]() -> Result<void> {
       TRY_VOID(db.execute(kMigrations[v]));
@@ -182,17 +182,17 @@ struct JobStore::Impl {
       const std::string tokens = pack_tokens(chunk.tokens);
       const std::int64_t channel = chunk.channel == Channel::reasoning ? 0 : 1;
       const auto count = static_cast<std::int64_t>(chunk.tokens.size());
-      TRY_VOID(use(Sql::insert_chunk)
-                   .integer(1, job)
-                   .integer(2, seq)
-                   .integer(3, progress.attempt)
-                   .integer(4, channel)
-                   .blob(5, chunk.text)
-                   .integer(6, count)
-                   .blob(7, tokens)
-                   .integer(8, chunk_crc(job, seq, progress.attempt, channel, chunk.text, count,
-                                         tokens))
-                   .run());
+      TRY_VOID(
+          use(Sql::insert_chunk)
+              .integer(1, job)
+              .integer(2, seq)
+              .integer(3, progress.attempt)
+              .integer(4, channel)
+              .blob(5, chunk.text)
+              .integer(6, count)
+              .blob(7, tokens)
+              .integer(8, chunk_crc(job, seq, progress.attempt, channel, chunk.text, count, tokens))
+              .run());
       ++seq;
     }
     return {};
@@ -208,10 +208,10 @@ struct JobStore::Impl {
       TRY(const bool found, c.step());
       if (!found) return out;
       const std::string text = c.text_at(3);
-      const bool good = c.integer_at(0) == out.chunk_count &&
-                        c.integer_at(6) == chunk_crc(job, c.integer_at(0), c.integer_at(1),
-                                                     c.integer_at(2), text, c.integer_at(4),
-                                                     c.text_at(5));
+      const bool good =
+          c.integer_at(0) == out.chunk_count &&
+          c.integer_at(6) == chunk_crc(job, c.integer_at(0), c.integer_at(1), c.integer_at(2), text,
+                                       c.integer_at(4), c.text_at(5));
       if (!good) {
         if (!tolerant) return damaged(id, fmt::format("part {} of it", out.chunk_count));
         out.damaged = true;
@@ -641,7 +641,8 @@ Result<void> JobStore::remove(std::int64_t seq) {
 
 void JobStore::vacuum_some() {
   Cursor c = impl_->use(Sql::vacuum);
-  for (auto more = c.step(); more && *more;) more = c.step();  // one row a page
+  for (auto more = c.step(); more && *more;)
+    more = c.step();  // one row a page
 }
 
 Result<void> JobStore::probe() {
@@ -653,7 +654,11 @@ Result<void> JobStore::probe() {
   });
 }
 
-bool JobStore::sync_failed() const { return impl_->db.sync_failed(); }
-void JobStore::checkpoint() { impl_->db.checkpoint(); }
+bool JobStore::sync_failed() const {
+  return impl_->db.sync_failed();
+}
+void JobStore::checkpoint() {
+  impl_->db.checkpoint();
+}
 
 }  // namespace ponder::jobs

@@ -97,8 +97,8 @@ struct Fence {
 
 /// What changes on a running row at any of its writes.
 struct Progress {
-  std::vector<Chunk> chunks;        ///< appended
-  std::int64_t next_chunk = 0;      ///< number of the first of them
+  std::vector<Chunk> chunks;    ///< appended
+  std::int64_t next_chunk = 0;  ///< number of the first of them
   std::int64_t attempt = 0;
   std::int64_t run_ms = 0;
   json::object facts;

@@ -85,10 +85,10 @@ Result<void> refuse_unsafe_filesystem(const fs::path& directory) {
                 fmt::format("cannot look at {}: {}", directory.string(), std::strerror(errno)));
   const std::string_view name = unsafe_filesystem(static_cast<std::uint64_t>(s.f_type));
   if (!name.empty())
-    return fail(ErrorCode::storage,
-                fmt::format("{} is on {}, where a database's locks do not hold", directory.string(),
-                            name),
-                "choose a --home on a local disk");
+    return fail(
+        ErrorCode::storage,
+        fmt::format("{} is on {}, where a database's locks do not hold", directory.string(), name),
+        "choose a --home on a local disk");
 #else
   (void)directory;
 #endif
@@ -105,12 +105,18 @@ int stop_at_deadline(void* deadline) {
 
 std::string_view unsafe_filesystem(std::uint64_t f_type) {
   switch (f_type & 0xffffffffu) {
-    case 0x6969: return "NFS";
-    case 0xFF534D42: return "CIFS";
-    case 0xFE534D42: return "SMB2";
-    case 0x01021997: return "9p (a Windows drive under WSL)";
-    case 0x65735546: return "FUSE";
-    default: return "";
+    case 0x6969:
+      return "NFS";
+    case 0xFF534D42:
+      return "CIFS";
+    case 0xFE534D42:
+      return "SMB2";
+    case 0x01021997:
+      return "9p (a Windows drive under WSL)";
+    case 0x65735546:
+      return "FUSE";
+    default:
+      return "";
   }
 }
 
@@ -119,9 +125,13 @@ Statement& Statement::operator=(Statement&& other) noexcept {
   std::swap(stmt_, other.stmt_);
   return *this;
 }
-Statement::~Statement() { sqlite3_finalize(stmt_); }
+Statement::~Statement() {
+  sqlite3_finalize(stmt_);
+}
 
-Cursor::Cursor(Statement& statement) : stmt_(statement.stmt_) { CHECK(stmt_ != nullptr); }
+Cursor::Cursor(Statement& statement) : stmt_(statement.stmt_) {
+  CHECK(stmt_ != nullptr);
+}
 Cursor::~Cursor() {
   sqlite3_reset(stmt_);
   sqlite3_clear_bindings(stmt_);
@@ -166,7 +176,9 @@ Result<void> Cursor::run() {
   (void)row;
   return {};
 }
-std::int64_t Cursor::integer_at(int column) const { return sqlite3_column_int64(stmt_, column); }
+std::int64_t Cursor::integer_at(int column) const {
+  return sqlite3_column_int64(stmt_, column);
+}
 std::string Cursor::text_at(int column) const {
   const auto* bytes = static_cast<const char*>(sqlite3_column_blob(stmt_, column));
   const int size = sqlite3_column_bytes(stmt_, column);
@@ -181,9 +193,8 @@ Result<Database> Database::open(const fs::path& file) {
   // SQLite refuses a link anywhere in the path; only one in the last part is a trap.
   const fs::path directory = fs::canonical(file.parent_path(), ec);
   if (ec)
-    return fail(ErrorCode::storage,
-                fmt::format("the directory {} cannot be used: {}", file.parent_path().string(),
-                            ec.message()));
+    return fail(ErrorCode::storage, fmt::format("the directory {} cannot be used: {}",
+                                                file.parent_path().string(), ec.message()));
   const fs::path path = directory / file.filename();
   TRY_VOID(refuse_unsafe_filesystem(directory));
   TRY_VOID(prepare_file(path));
@@ -282,7 +293,9 @@ Result<void> Database::transaction(Durability durability,
   return done;
 }
 
-std::int64_t Database::changes() const { return sqlite3_changes64(db_); }
+std::int64_t Database::changes() const {
+  return sqlite3_changes64(db_);
+}
 
 Result<void> Database::quick_check(std::int64_t budget_ms) {
   auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(budget_ms);

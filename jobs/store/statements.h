@@ -7,11 +7,11 @@
 
 namespace ponder::jobs {
 
-#define PONDER_JOB_COLUMNS                                                                        \
-  "seq, id, lane, state, reason, workspace, label, idempotency_key, body_sha256, parent_id, "     \
-  "effort_requested, deadline_ms, told, cancel_requested, pinned, read_ms, deaths, attempt, "     \
-  "claims, instance, created_ms, started_ms, ended_ms, run_ms, facts, note, error_code, "         \
-  "error_message, error_hint, reasoning_chars, answer_chars, chunk_count, text_bytes, "           \
+#define PONDER_JOB_COLUMNS                                                                    \
+  "seq, id, lane, state, reason, workspace, label, idempotency_key, body_sha256, parent_id, " \
+  "effort_requested, deadline_ms, told, cancel_requested, pinned, read_ms, deaths, attempt, " \
+  "claims, instance, created_ms, started_ms, ended_ms, run_ms, facts, note, error_code, "     \
+  "error_message, error_hint, reasoning_chars, answer_chars, chunk_count, text_bytes, "       \
   "text_sha256, summary "
 #define PONDER_SELECT_JOB "SELECT " PONDER_JOB_COLUMNS "FROM job "
 #define PONDER_FENCE "WHERE seq = ?1 AND state = 'running' AND claims = ?2 AND instance = ?3"
@@ -19,11 +19,45 @@ namespace ponder::jobs {
 #define PONDER_KEPT "state IN ('completed', 'incomplete', 'failed', 'cancelled', 'interrupted')"
 
 enum class Sql {
-  insert_job, insert_request, insert_change, last_change, clamp_changes, claim, progress,
-  insert_chunk, delete_chunks, requeue, end_running, end_queued, request_cancel, mark_told,
-  mark_read, set_pinned, find, find_key, find_twin, list, list_workspace, list_state, live,
-  request, changes, chunks, history, orphans, read_beyond, unread_beyond, unread_before, expire,
-  delete_request, delete_changes, tombstones, remove, probe, vacuum, count_,
+  insert_job,
+  insert_request,
+  insert_change,
+  last_change,
+  clamp_changes,
+  claim,
+  progress,
+  insert_chunk,
+  delete_chunks,
+  requeue,
+  end_running,
+  end_queued,
+  request_cancel,
+  mark_told,
+  mark_read,
+  set_pinned,
+  find,
+  find_key,
+  find_twin,
+  list,
+  list_workspace,
+  list_state,
+  live,
+  request,
+  changes,
+  chunks,
+  history,
+  orphans,
+  read_beyond,
+  unread_beyond,
+  unread_before,
+  expire,
+  delete_request,
+  delete_changes,
+  tombstones,
+  remove,
+  probe,
+  vacuum,
+  count_,
 };
 
 inline constexpr std::array<std::pair<std::string_view, std::string_view>,
@@ -84,7 +118,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>,
                            "ORDER BY id DESC LIMIT ?2"},
         {"list_state", PONDER_SELECT_JOB "WHERE id < ?1 AND state = ?4 "
                                          "AND (?3 = '' OR label = ?3) ORDER BY id DESC LIMIT ?2"},
-        {"live", PONDER_SELECT_JOB "WHERE " PONDER_LIVE " ORDER BY seq"},
+        {"live", PONDER_SELECT_JOB "INDEXED BY job_live WHERE " PONDER_LIVE " ORDER BY seq"},
         {"request", "SELECT body FROM request WHERE job = ?1"},
         {"changes",
          "SELECT seq, position, text_bytes, cut, state, reason, attempt, at_ms, note "
@@ -95,15 +129,17 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>,
         {"history",
          "SELECT lane, effort_requested, run_ms FROM job WHERE state = 'completed' "
          "ORDER BY ended_ms DESC LIMIT ?1"},
-        {"orphans", PONDER_SELECT_JOB "WHERE state = 'running' AND instance <> ?1 ORDER BY seq"},
-        {"read_beyond", PONDER_SELECT_JOB "WHERE pinned = 0 AND read_ms IS NOT NULL AND " PONDER_KEPT
-                                          " ORDER BY ended_ms DESC LIMIT ?2 OFFSET ?1"},
-        {"unread_beyond",
-         PONDER_SELECT_JOB "WHERE pinned = 0 AND read_ms IS NULL AND " PONDER_KEPT
-                           " ORDER BY ended_ms DESC LIMIT ?2 OFFSET ?1"},
-        {"unread_before",
-         PONDER_SELECT_JOB "WHERE pinned = 0 AND read_ms IS NULL AND " PONDER_KEPT
-                           " AND ended_ms < ?1 ORDER BY ended_ms LIMIT ?2"},
+        {"orphans", PONDER_SELECT_JOB "INDEXED BY job_live WHERE " PONDER_LIVE
+                                      " AND state = 'running' AND instance <> ?1 ORDER BY seq"},
+        {"read_beyond", PONDER_SELECT_JOB
+         "INDEXED BY job_read WHERE pinned = 0 AND read_ms IS NOT NULL AND " PONDER_KEPT
+         " ORDER BY ended_ms DESC LIMIT ?2 OFFSET ?1"},
+        {"unread_beyond", PONDER_SELECT_JOB
+         "INDEXED BY job_unread WHERE pinned = 0 AND read_ms IS NULL AND " PONDER_KEPT
+         " ORDER BY ended_ms DESC LIMIT ?2 OFFSET ?1"},
+        {"unread_before", PONDER_SELECT_JOB
+         "INDEXED BY job_unread WHERE pinned = 0 AND read_ms IS NULL AND " PONDER_KEPT
+         " AND ended_ms < ?1 ORDER BY ended_ms LIMIT ?2"},
         {"expire",
          "UPDATE job SET state = 'expired', summary = ?2, facts = '{}', note = '', "
          "error_code = '', error_message = '', error_hint = '' WHERE seq = ?1 AND " PONDER_KEPT},

@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+
+#include "jobs/job.h"
+#include "jobs/job_text.h"
+#include "jobs/scheduler.h"
+
+namespace ponder::jobs {
+namespace {
+
+const State kAll[] = {State::queued, State::running,   State::completed,   State::incomplete,
+                      State::failed, State::cancelled, State::interrupted, State::expired};
+
+TEST(Job, EveryStateAndReasonHasAWordAndBack) {
+  for (const State s : kAll)
+    EXPECT_EQ(state_from(to_string(s)), s);
+  for (int r = 0; r <= static_cast<int>(Reason::poison); ++r)
+    EXPECT_EQ(reason_from(to_string(static_cast<Reason>(r))), static_cast<Reason>(r));
+  EXPECT_FALSE(state_from("done"));
+  EXPECT_FALSE(reason_from("tired"));
+}
+
+TEST(Job, TerminalStatesLeadOnlyToExpired) {
+  for (const State from : kAll)
+    for (const State to : kAll)
+      if (is_terminal(from)) {
+        EXPECT_EQ(is_legal(from, to), to == State::expired && from != State::expired)
+            << to_string(from) << " -> " << to_string(to);
+      }
+  EXPECT_TRUE(is_legal(State::running, State::queued));
+  EXPECT_FALSE(is_legal(State::queued, State::completed));
+  EXPECT_FALSE(is_legal(State::queued, State::interrupted));
+}
+
+TEST(JobText, ChannelsAreKeptApartAndInOrder) {
+  JobText text;
+  text.append(Channel::reasoning, "ab");
+  text.append(Channel::reasoning, "c");
+  text.append(Channel::answer, "dé");
+  text.append(Channel::reasoning, "f");
+  EXPECT_EQ(text.of(Channel::reasoning), "abcf");
+  EXPECT_EQ(text.of(Channel::answer), "dé");
+  EXPECT_EQ(text.chars(Channel::answer), 2);
+  EXPECT_EQ(text.size(), 7);
+  std::string seen;
+  text.pieces(1, 7, [&](Channel c, std::string_view piece, std::int64_t end) {
+    seen +=
+        (c == Channel::answer ? "A:" : "R:") + std::string(piece) + "@" + std::to_string(end) + " ";
+  });
+  EXPECT_EQ(seen, "R:bc@3 A:dé@6 R:f@7 ");
+  text.truncate(5);  // inside é: the whole character goes
+  EXPECT_EQ(text.of(Channel::answer), "d");
+  EXPECT_EQ(text.chars(Channel::answer), 1);
+  EXPECT_EQ(text.chars(Channel::reasoning), 3);
+}
+
+TEST(JobText, PiecesPutTogetherAreTheTextFromEveryOffset) {
+  JobText text;
+  const std::string answer = "aé漢🙂z";
+  text.append(Channel::answer, answer);
+  for (std::int64_t from = 0; from <= text.size(); ++from) {
+    std::string rest;
+    text.pieces(from, text.size(), [&](Channel, std::string_view p, std::int64_t) { rest += p; });
+    // A border inside a character moves back to its start.
+    std::int64_t start = from;
+    while (start > 0 && start < text.size() &&
+           (answer[static_cast<std::size_t>(start)] & 0xC0) == 0x80)
+      --start;
+    EXPECT_EQ(rest, answer.substr(static_cast<std::size_t>(start))) << from;
+  }
+}
+
+TEST(JobText, TheHashTellsChannelsApart) {
+  JobText a, b, c;
+  a.append(Channel::answer, "xy");
+  b.append(Channel::reasoning, "xy");
+  c.append(Channel::answer, "x");
+  c.append(Channel::answer, "y");
+  EXPECT_NE(a.sha256(), b.sha256());
+  EXPECT_EQ(a.sha256(), c.sha256());
+}
+
+// --- scheduler ----------------------------------------------------------------------------------
+
+Waiting ask(std::int64_t order, std::int64_t since = 0) {
+  return {Lane::ask, {order, 0}, since};
+}
+Waiting batch(std::int64_t order, std::int64_t since = 0) {
+  return {Lane::batch, {order, 0}, since};
+}
+using Picks = std::vector<std::size_t>;
+
+TEST(Scheduler, AsksGoBeforeBatchAndEachLaneBySubmission) {
+  const std::vector<Waiting> waiting{batch(1), ask(4), batch(2), ask(3)};
+  EXPECT_EQ(order_of_start(waiting, {2, 1, 1000}, 0), (Picks{3, 1, 0, 2}));
+  EXPECT_EQ(pick(waiting, {0, 0}, {2, 1, 1000}, 0), (Picks{3, 1, 0}));
+}
+
+TEST(Scheduler, NoBatchJobStartsWhileAnAskWaits) {
+  EXPECT_EQ(pick({batch(1), ask(2)}, {2, 0}, {2, 1, 1000}, 0), (Picks{}));
+  EXPECT_EQ(pick({batch(1)}, {2, 0}, {2, 1, 1000}, 0), (Picks{0}));
+}
+
+TEST(Scheduler, AnAgedBatchJobGoesBeforeNewerAsks) {
+  const std::vector<Waiting> waiting{batch(1, 0), ask(2, 500)};
+  EXPECT_EQ(pick(waiting, {2, 0}, {2, 1, 1000}, 999), (Picks{}));
+  EXPECT_EQ(pick(waiting, {2, 0}, {2, 1, 1000}, 1000), (Picks{0}));
+  // An ask that came earlier still goes first.
+  EXPECT_EQ(order_of_start({batch(5, 0), ask(2, 0)}, {2, 1, 1000}, 2000), (Picks{1, 0}));
+}
+
+TEST(Scheduler, BatchNeverTakesAnInteractivePlace) {
+  EXPECT_EQ(pick({batch(1, 0), batch(2, 0)}, {0, 1}, {2, 1, 10}, 1000), (Picks{}));
+}
+
+TEST(Scheduler, TurnsOfOneMomentGoInOrderOfArrival) {
+  const std::vector<Waiting> waiting{{Lane::ask, {7, 2}, 0}, {Lane::ask, {7, 1}, 0}, ask(8)};
+  EXPECT_EQ(order_of_start(waiting, {2, 1, 1000}, 0), (Picks{1, 0, 2}));
+}
+
+TEST(Scheduler, UnderASteadyStreamOfAsksNeitherLaneStarves) {
+  // One place each; an ask arrives every 10 ms and takes 15 ms; batch jobs wait from the start.
+  std::vector<Waiting> waiting{batch(1, 0), batch(2, 0)};
+  const Limits limits{1, 1, 300};
+  std::int64_t order = 10, asks_done = 0, free_interactive_at = 0, free_batch_at = 0;
+  std::vector<std::int64_t> batch_started;
+  for (std::int64_t t = 0; t < 1000; ++t) {
+    if (t % 10 == 0) waiting.push_back(ask(order++, t));
+    const RunningCounts running{t < free_interactive_at ? 1 : 0, t < free_batch_at ? 1 : 0};
+    std::vector<Waiting> next;
+    const Picks picks = pick(waiting, running, limits, t);
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      if (std::find(picks.begin(), picks.end(), i) == picks.end()) {
+        next.push_back(waiting[i]);
+      } else if (waiting[i].lane == Lane::ask) {
+        free_interactive_at = t + 15;
+        ++asks_done;
+      } else {
+        free_batch_at = t + 50;
+        batch_started.push_back(t);
+      }
+    }
+    waiting = std::move(next);
+  }
+  ASSERT_EQ(batch_started.size(), 2u);
+  EXPECT_LE(batch_started[0], 320);
+  EXPECT_LE(batch_started[1], 400);
+  EXPECT_GE(asks_done, 60);
+}
+
+}  // namespace
+}  // namespace ponder::jobs
