@@ -21,6 +21,11 @@ bool fits_request_line(std::string_view text) {
 boost::beast::string_view beast_view(std::string_view text) {
   return {text.data(), text.size()};
 }
+
+tl::unexpected<Error> no_daemon() {
+  return fail(ErrorCode::unreachable, "what listens there does not answer as a Ponder daemon",
+              "check PONDER_URL or --home");
+}
 }  // namespace
 
 Result<std::string> serialize_request(const WireRequest& request) {
@@ -76,9 +81,7 @@ Result<void> ResponseReader::feed(std::string_view bytes) {
     if (ec == http::error::body_limit)
       return fail(ErrorCode::too_large, "the daemon's answer is too large",
                   "read it in pages with --offset and --limit");
-    if (ec)
-      return fail(ErrorCode::unreachable, "what listens there does not answer as a Ponder daemon",
-                  "check PONDER_URL or --home");
+    if (ec) return no_daemon();
     if (n == 0) break;
   }
   pending.erase(0, used);
@@ -87,6 +90,9 @@ Result<void> ResponseReader::feed(std::string_view bytes) {
 
 Result<void> ResponseReader::feed_end() {
   if (state_->parser.is_done()) return {};
+  const std::string_view start = "HTTP/";
+  if (!has_head() && !start.starts_with(std::string_view(state_->pending).substr(0, start.size())))
+    return no_daemon();
   boost::beast::error_code ec = http::error::partial_message;
   if (has_head() && state_->pending.empty()) state_->parser.put_eof(ec);
   if (!ec) return {};

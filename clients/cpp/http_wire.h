@@ -13,8 +13,8 @@ struct WireRequest {
   std::string_view method;
   std::string_view target;
   std::string_view host;
-  std::string_view bearer;  ///< the key, or empty
-  std::string_view accept;
+  std::string_view bearer = {};  ///< the key, or empty
+  std::string_view accept = {};
   const std::string* body = nullptr;  ///< JSON, or none
 };
 

@@ -1,0 +1,167 @@
+// Clients that start the daemon: a copy of the real `ponder` with a stand-in for ponderd beside it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "clients/cpp/instance_lock.h"
+#include "tests/unit/client/program_run.h"
+
+namespace ponder::client_test {
+namespace {
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class AutostartTest : public testing::Test {
+ protected:
+  AutostartTest() {
+    fs::create_directory(dir_ / "bin");
+    fs::copy_file(PONDER_PROGRAM, dir_ / "bin/ponder");
+    fs::copy_file(STAND_IN_PONDERD, dir_ / "bin/ponderd");
+  }
+  ~AutostartTest() override {
+    const int pid = client::read_instance_lock(home() + "/ponderd.lock").pid;
+    if (pid > 0) ::kill(pid, SIGKILL);
+  }
+  std::string home() const { return dir_ / "home"; }
+  RunOptions ponder(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"--home", home()});
+    return {.program = dir_ / "bin/ponder", .arguments = std::move(arguments)};
+  }
+  int lines_of(const std::string& name) const {
+    const std::string text = read_file(home() + "/" + name);
+    return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+  }
+  TempDir dir_;
+};
+
+TEST_F(AutostartTest, AClientStartsTheDaemonWithNothingOfItsOwn) {
+  const Ended ended = run(ponder({"models", "--json"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const std::string starts = read_file(home() + "/starts");
+  EXPECT_THAT(starts, HasSubstr("--detach --home " + home()));
+  EXPECT_THAT(starts, HasSubstr("0=/dev/null"));
+  EXPECT_THAT(starts, testing::Not(HasSubstr("3="))) << "a descriptor was inherited";
+  EXPECT_THAT(starts, testing::Not(HasSubstr("pipe"))) << "it would hold its starter's output open";
+  EXPECT_EQ(fs::status(home()).permissions(), fs::perms::owner_all);
+}
+
+TEST_F(AutostartTest, SixteenRacingStartersMakeOneDaemon) {
+  std::vector<std::unique_ptr<Running>> clients;
+  for (int i = 0; i < 16; ++i)
+    clients.push_back(std::make_unique<Running>(ponder({"models", "--json"})));
+  for (const auto& client : clients) {
+    const Ended ended = client->wait();
+    EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.err;
+  }
+  EXPECT_EQ(lines_of("starts"), 1);
+}
+
+TEST_F(AutostartTest, NoStartAndTheAskingCommandsStartNothing) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{{"models", "--no-start"},
+                                                                     {"--no-start", "ask", "x"},
+                                                                     {"health"},
+                                                                     {"status"},
+                                                                     {"ps"},
+                                                                     {"show", "@last"},
+                                                                     {"status", "@last"},
+                                                                     {"doctor"},
+                                                                     {"version"}}) {
+    const Ended ended = run(ponder(arguments));
+    EXPECT_EQ(lines_of("starts"), 0) << arguments.front();
+    EXPECT_FALSE(fs::exists(home())) << arguments.front();
+    if (arguments[0] != "doctor" && arguments[0] != "version") {
+      EXPECT_EQ(ended.exit_code, 69) << arguments.front();
+      EXPECT_THAT(ended.err, HasSubstr("ponder start")) << arguments.front();
+    }
+  }
+}
+
+TEST_F(AutostartTest, ADaemonThatRefusesToStartSaysWhy) {
+  fs::create_directory(home());
+  write_file(home() + "/fail", "the configuration is wrong");
+  const Ended ended = run(ponder({"models"}));
+  EXPECT_EQ(ended.exit_code, 69);
+  EXPECT_THAT(ended.err,
+              HasSubstr("the daemon did not start: ponderd: the configuration is wrong"));
+}
+
+TEST_F(AutostartTest, WithoutPonderdTheErrorNamesIt) {
+  fs::remove(dir_ / "bin/ponderd");
+  const Ended ended = run(ponder({"models"}));
+  EXPECT_EQ(ended.exit_code, 69);
+  EXPECT_THAT(ended.err, HasSubstr(dir_ / "bin/ponderd"));
+  EXPECT_FALSE(fs::exists(home()));
+}
+
+TEST_F(AutostartTest, StopKeepsItStoppedUntilStart) {
+  ASSERT_EQ(run(ponder({"start"})).exit_code, 0);
+  const int pid = client::read_instance_lock(home() + "/ponderd.lock").pid;
+  ASSERT_GT(pid, 0);
+
+  const Ended dry = run(ponder({"stop", "--dry-run"}));
+  EXPECT_EQ(dry.exit_code, 0);
+  EXPECT_THAT(dry.err, HasSubstr("would stop the daemon (process " + std::to_string(pid) + ")"));
+  EXPECT_THAT(dry.err, HasSubstr("1 running and 2 waiting"));
+  EXPECT_EQ(run(ponder({"health"})).exit_code, 0);
+
+  const Ended stop = run(ponder({"stop", "--json"}));
+  EXPECT_EQ(stop.exit_code, 0) << stop.out << stop.err;
+  EXPECT_EQ(stop.document().at("daemon_pid"), pid);
+  EXPECT_EQ(stop.document().at("stopped"), true);
+  EXPECT_EQ(lines_of("stops"), 1) << "it says so only when the daemon is gone";
+
+  const Ended asked = run(ponder({"ask", "x", "--json"}));
+  EXPECT_EQ(asked.exit_code, 69);
+  EXPECT_THAT(std::string(asked.document().at("error").at("message").as_string()),
+              testing::MatchesRegex("stopped by its owner at 20.*Z; `ponder start`"));
+  EXPECT_EQ(lines_of("starts"), 1);
+
+  const Ended again = run(ponder({"stop"}));
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.err, HasSubstr("no daemon is running"));
+
+  EXPECT_EQ(run(ponder({"start"})).exit_code, 0);
+  EXPECT_EQ(lines_of("starts"), 2);
+  EXPECT_EQ(run(ponder({"models", "--json"})).exit_code, 0);
+  EXPECT_EQ(run(ponder({"stop", "--now"})).exit_code, 0);
+}
+
+TEST_F(AutostartTest, ServeBecomesPonderdWithItsOptions) {
+  fs::create_directory(home());
+  write_file(home() + "/fail", "only looking");
+  write_file(home() + "/stopped", "");
+  const Ended ended = run(ponder({"serve", "--port", "0", "--model", "[x].gguf"}));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(read_file(home() + "/starts"),
+              HasSubstr("--home " + home() + " --port 0 --model [x].gguf"));
+  EXPECT_FALSE(fs::exists(home() + "/stopped"));
+}
+
+TEST_F(AutostartTest, DoctorChecksWithoutChangingAnything) {
+  const Ended fresh = run(ponder({"doctor", "--json"}));
+  EXPECT_EQ(fresh.exit_code, 1) << "ponder-engine and ponder-mcp are not beside this copy";
+  EXPECT_FALSE(fs::exists(home()));
+  bool engine_is_missing = false;
+  const json::object document = fresh.document();
+  for (const json::value& check : document.at("checks").as_array()) {
+    if (check.at("name") == "ponder-engine") engine_is_missing = check.at("state") == "fail";
+    if (check.at("name") == "ponderd") {
+      EXPECT_EQ(check.at("state"), "ok") << to_json(check);
+    }
+    if (check.at("name") == "daemon") {
+      EXPECT_EQ(check.at("state"), "note") << to_json(check);
+    }
+  }
+  EXPECT_TRUE(engine_is_missing);
+
+  fs::create_directory(home());
+  fs::permissions(home(), fs::perms::all);
+  const Ended open = run(ponder({"doctor"}));
+  EXPECT_THAT(open.out, HasSubstr("chmod 700 " + home()));
+}
+
+}  // namespace
+}  // namespace ponder::client_test
