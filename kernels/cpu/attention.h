@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/pieces.h"
+#include "kernels/cpu/unroll.h"
 #include "kernels/ops/attention.h"
 
 namespace ponder::kernels {
@@ -125,6 +126,7 @@ struct AttentionCpu {
     alignas(64) float o[Q][kMaxDim];
     alignas(64) float p[Q][kBlock];
     std::int64_t longest = 0;
+    PONDER_UNROLL
     for (int i = 0; i < Q; ++i) {
       const std::int64_t row = (from + i) / group, head = kv_head * group + (from + i) % group;
       q[i] = op.q + row * row_stride + head * head_stride;
@@ -143,12 +145,14 @@ struct AttentionCpu {
       const std::int64_t filled = longest - start < kBlock ? longest - start : kBlock;
       scores<Element, Q>(keys, filled, dim, q, scale, p);
       std::int64_t seen[Q];
+      PONDER_UNROLL
       for (int i = 0; i < Q; ++i) {
         seen[i] = length[i] - start < filled ? length[i] - start : filled;
         if (seen[i] > 0) soften(p[i], seen[i], dim, m[i], l[i], o[i]);
       }
       weigh<Element, Q>(values, seen, dim, p, o);
     }
+    PONDER_UNROLL
     for (int i = 0; i < Q; ++i) {
       const F inverse = S::set1(1.0f / l[i]);
       for (std::int64_t d = 0; d < dim; d += 16)
@@ -165,23 +169,30 @@ struct AttentionCpu {
     const std::int64_t group_bytes = dim * 16 * Element::kBytes;
     for (std::int64_t g = 0; g * 16 < filled; g += G) {
       F sum[Q][G];
+      PONDER_UNROLL
       for (int i = 0; i < Q; ++i)
-        for (int j = 0; j < G; ++j)
-          sum[i][j] = S::zero();
+        PONDER_UNROLL
+      for (int j = 0; j < G; ++j)
+        sum[i][j] = S::zero();
       const std::byte* at = keys + g * group_bytes;
       for (std::int64_t d = 0; d < dim; ++d, at += 16 * Element::kBytes) {
         F k[G];
+        PONDER_UNROLL
         for (int j = 0; j < G; ++j)
           k[j] = Element::template load<S>(at + j * group_bytes);
+        PONDER_UNROLL
         for (int i = 0; i < Q; ++i) {
           const F x = S::set1(q[i][d]);
+          PONDER_UNROLL
           for (int j = 0; j < G; ++j)
             sum[i][j] = S::fma(x, k[j], sum[i][j]);
         }
       }
+      PONDER_UNROLL
       for (int i = 0; i < Q; ++i)
-        for (int j = 0; j < G; ++j)
-          S::store(p[i] + (g + j) * 16, S::mul(sum[i][j], S::set1(scale)));
+        PONDER_UNROLL
+      for (int j = 0; j < G; ++j)
+        S::store(p[i] + (g + j) * 16, S::mul(sum[i][j], S::set1(scale)));
     }
   }
 
@@ -190,17 +201,20 @@ struct AttentionCpu {
     for (std::int64_t j = seen; j < kBlock; ++j)
       p[j] = -__builtin_inff();
     F s[4];
+    PONDER_UNROLL
     for (int g = 0; g < 4; ++g)
       s[g] = S::load(p + 16 * g);
     const float block_max = S::reduce_max(S::max(S::max(s[0], s[1]), S::max(s[2], s[3])));
     const float next = block_max > m ? block_max : m;
     const F shift = S::set1(next);
+    PONDER_UNROLL
     for (int g = 0; g < 4; ++g) {
       s[g] = vector_exp<S>(S::sub(s[g], shift));
       S::store(p + 16 * g, s[g]);
     }
     for (std::int64_t j = seen; j < kBlock; ++j)
       p[j] = 0.0f;
+    PONDER_UNROLL
     for (int g = 0; g < 4; ++g)
       s[g] = S::load(p + 16 * g);
     const float sum = S::reduce_add(S::add(S::add(s[0], s[1]), S::add(s[2], s[3])));
@@ -231,6 +245,7 @@ struct AttentionCpu {
       columns<Element, Q, kWide>(values, 0, together, dim, d, p, o);
     for (; d < dim; d += 16)
       columns<Element, Q, 1>(values, 0, together, dim, d, p, o);
+    PONDER_UNROLL
     for (int i = 0; i < Q; ++i) {
       if (seen[i] <= together) continue;
       auto& weights = reinterpret_cast<float(&)[1][kBlock]>(p[i]);
@@ -245,22 +260,29 @@ struct AttentionCpu {
                       std::int64_t dim, std::int64_t at, const float (&p)[Q][kBlock],
                       float (&o)[Q][kMaxDim]) {
     F sum[Q][V];
+    PONDER_UNROLL
     for (int i = 0; i < Q; ++i)
-      for (int v = 0; v < V; ++v)
-        sum[i][v] = S::load(o[i] + at + 16 * v);
+      PONDER_UNROLL
+    for (int v = 0; v < V; ++v)
+      sum[i][v] = S::load(o[i] + at + 16 * v);
     for (std::int64_t j = first; j < last; ++j) {
       F x[V];
+      PONDER_UNROLL
       for (int v = 0; v < V; ++v)
         x[v] = Element::template load<S>(values + (j * dim + at + 16 * v) * Element::kBytes);
+      PONDER_UNROLL
       for (int i = 0; i < Q; ++i) {
         const F weight = S::set1(p[i][j]);
+        PONDER_UNROLL
         for (int v = 0; v < V; ++v)
           sum[i][v] = S::fma(weight, x[v], sum[i][v]);
       }
     }
+    PONDER_UNROLL
     for (int i = 0; i < Q; ++i)
-      for (int v = 0; v < V; ++v)
-        S::store(o[i] + at + 16 * v, sum[i][v]);
+      PONDER_UNROLL
+    for (int v = 0; v < V; ++v)
+      S::store(o[i] + at + 16 * v, sum[i][v]);
   }
 };
 

@@ -2,6 +2,7 @@
 // conv_silu.
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/pieces.h"
+#include "kernels/cpu/unroll.h"
 #include "kernels/ops/conv_silu.h"
 
 namespace ponder::kernels {
@@ -27,6 +28,7 @@ struct ConvSiluCpu {
   static void channels(const ConvSilu& op, std::int64_t x_stride, std::int64_t y_stride,
                        std::int64_t c, std::int64_t lanes) {
     F w[4];
+    PONDER_UNROLL
     for (int j = 0; j < 4; ++j)
       w[j] = S::load_n(op.taps + j * op.channels + c, lanes);
     F a = S::load_n(op.tail + c, lanes);

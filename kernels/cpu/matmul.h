@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "kernels/core/panel_layout.h"
 #include "kernels/cpu/pieces.h"
+#include "kernels/cpu/unroll.h"
 #include "kernels/ops/matmul.h"
 
 namespace ponder::kernels {
@@ -61,10 +62,15 @@ struct MatMulCpu {
     Pieces<S>::for_ranges(stream, panels, cost, [&](std::int64_t first, std::int64_t last) {
       for (const MatMulOutput& output : op.outputs) {
         const std::int64_t count = panel_count(*output.weight);
-        for (std::int64_t p = first < 0 ? 0 : first; p < last && p < count; ++p)
+        const std::int64_t end = last < count ? last : count;
+        // Two panels share each pass over the tokens: both stay in the L1 cache, the tokens come
+        // from the L2 half as often.
+        for (std::int64_t p = first < 0 ? 0 : first; p < end; p += 2)
           for (std::int64_t tile = 0; tile < tiles; ++tile) {
             const std::int64_t left = op.n - tile * kTile;
-            choose<S::kTile>(call, output, p, tile, left < kTile ? left : kTile);
+            const std::int64_t width = left < kTile ? left : kTile;
+            choose<S::kTile>(call, output, p, tile, width);
+            if (p + 1 < end) choose<S::kTile>(call, output, p + 1, tile, width);
           }
         first -= count;
         last -= count;
@@ -103,14 +109,16 @@ struct MatMulCpu {
     if (any_float) {
       float* out = call.floats + tile * kTile * call.cols;
       for (std::int64_t c = 0; c < call.cols; ++c)
-        for (int t = 0; t < T; ++t)
-          out[c * T + t] = x[t * call.x_stride + c];
+        PONDER_UNROLL
+      for (int t = 0; t < T; ++t)
+        out[c * T + t] = x[t * call.x_stride + c];
     }
     if (any_quantised) {
       auto* block = blocks_of<T>(call, tile);
       for (std::int64_t c = 0; c < call.cols; c += 32, ++block)
-        for (int t = 0; t < T; ++t)
-          quantise(x + t * call.x_stride + c, *block, t);
+        PONDER_UNROLL
+      for (int t = 0; t < T; ++t)
+        quantise(x + t * call.x_stride + c, *block, t);
     }
   }
 
@@ -155,6 +163,11 @@ struct MatMulCpu {
 
   // ---- weight side
 
+  /// With few tokens the weights come from memory faster when asked for early; panels follow each
+  /// other, so looking past the end of one is looking into the next (and past the last, harmless).
+  static constexpr int kPrefetchTokens = 2;
+  PONDER_INLINE static void prefetch(const std::byte* p) { __builtin_prefetch(p + 4096); }
+
   template <int T>
   static void choose(const Call& call, const MatMulOutput& output, std::int64_t panel,
                      std::int64_t tile, std::int64_t width) {
@@ -165,6 +178,7 @@ struct MatMulCpu {
     const std::byte* from =
         w.data + panel * static_cast<std::int64_t>(layout::panel_bytes(w.type, w.cols));
     F sum[T];
+    PONDER_UNROLL
     for (int t = 0; t < T; ++t)
       sum[t] = S::zero();
     const auto* tokens = blocks_of<T>(call, tile);
@@ -195,6 +209,7 @@ struct MatMulCpu {
     const std::int64_t stride = output.y_stride != 0 ? output.y_stride : w.rows;
     float* y = output.y + tile * kTile * stride + panel * 16;
     const std::int64_t lanes = w.rows - panel * 16;
+    PONDER_UNROLL
     for (int t = 0; t < T; ++t) {
       if (lanes >= 16) {
         S::store(y + t * stride, sum[t]);
@@ -224,13 +239,16 @@ struct MatMulCpu {
     for (std::int64_t start = 0; start < cols; start += 32) {
       const std::int64_t end = start + 32 < cols ? start + 32 : cols;
       F run[T];
+      PONDER_UNROLL
       for (int t = 0; t < T; ++t)
         run[t] = S::zero();
       for (std::int64_t c = start; c < end; ++c) {
         const F w = Load::load(panel + c * 16 * Load::kBytes);
+        PONDER_UNROLL
         for (int t = 0; t < T; ++t)
           run[t] = S::fma(w, S::set1(x[c * T + t]), run[t]);
       }
+      PONDER_UNROLL
       for (int t = 0; t < T; ++t)
         sum[t] = S::add(sum[t], run[t]);
     }
@@ -243,9 +261,11 @@ struct MatMulCpu {
     const std::byte* scales = panel + count * static_cast<std::int64_t>(layout::kQ8CodeBytes);
     for (std::int64_t b = 0; b < count; ++b) {
       I w[8];
+      PONDER_UNROLL
       for (int j = 0; j < 8; ++j)
         w[j] = S::load_i(panel + b * 512 + j * 64);
       const F d = S::load_f16(scales + b * 32);
+      PONDER_UNROLL
       for (int t = 0; t < T; ++t) {
         const I dot = S::dot_q8(w, tokens[b].q[t], tokens[b].minus_128_sum[t]);
         sum[t] = S::fma(S::mul(S::to_float(dot), d), S::set1(tokens[b].d[t]), sum[t]);
@@ -260,6 +280,7 @@ struct MatMulCpu {
     const F step = S::mul(d, S::to_float(S::load_u8(scales + j * 16)));
     const F low =
         S::mul(minus_dmin, S::to_float(S::load_u8(scales + layout::kMinsAfterScales + j * 16)));
+    PONDER_UNROLL
     for (int t = 0; t < T; ++t) {
       const F dot = S::to_float(S::dot_u5(w, tokens.q[t]));
       sum[t] = S::fma(S::mul(dot, step), S::set1(tokens.d[t]), sum[t]);
@@ -277,9 +298,11 @@ struct MatMulCpu {
       const F minus_dmin = S::sub(S::zero(), S::load_f16(scales + layout::kDAfterScales + 32));
       for (int pair = 0; pair < 4; ++pair) {
         I w[8];
+        PONDER_UNROLL
         for (int j = 0; j < 8; ++j)
           w[j] = S::and_i(S::load_i(panel + pair * 512 + j * 64), nibble);
         k_sub_block<T>(w, scales, 2 * pair, d, minus_dmin, tokens[2 * pair], sum);
+        PONDER_UNROLL
         for (int j = 0; j < 8; ++j)
           w[j] = S::and_i(S::template shr<4>(S::load_i(panel + pair * 512 + j * 64)), nibble);
         k_sub_block<T>(w, scales, 2 * pair + 1, d, minus_dmin, tokens[2 * pair + 1], sum);
@@ -305,10 +328,12 @@ struct MatMulCpu {
     const std::byte* codes = panel + Pair * 512;
     const std::byte* high = panel + layout::kQ5High;
     I w[8];
+    PONDER_UNROLL
     for (int j = 0; j < 8; ++j)
       w[j] = S::or_i(S::and_i(S::load_i(codes + j * 64), nibble),
                      fifth<2 * Pair>(S::load_i(high + j * 64)));
     k_sub_block<T>(w, scales, 2 * Pair, d, minus_dmin, tokens[2 * Pair], sum);
+    PONDER_UNROLL
     for (int j = 0; j < 8; ++j)
       w[j] = S::or_i(S::and_i(S::template shr<4>(S::load_i(codes + j * 64)), nibble),
                      fifth<2 * Pair + 1>(S::load_i(high + j * 64)));
@@ -336,6 +361,7 @@ struct MatMulCpu {
                            F d, const TokenBlock<T>& tokens, F (&sum)[T]) {
     const I nibble = S::set1_i(0x0f0f0f0f), upper = S::set1_i(0x30303030);
     I w[8];
+    PONDER_UNROLL
     for (int j = 0; j < 8; ++j) {
       const I codes = S::load_i(low + (Quarter % 2) * 512 + j * 64);
       const I bits = S::load_i(high + j * 64);
@@ -356,6 +382,7 @@ struct MatMulCpu {
     }
     const F first = S::mul(d, S::to_float(S::load_i8(scales + Quarter * 32)));
     const F second = S::mul(d, S::to_float(S::load_i8(scales + Quarter * 32 + 16)));
+    PONDER_UNROLL
     for (int t = 0; t < T; ++t) {
       const F a = S::to_float(S::dot_u6(w, tokens.q[t], tokens.minus_32_sum[t][0]));
       const F b = S::to_float(S::dot_u6(w + 4, tokens.q[t] + 16, tokens.minus_32_sum[t][1]));

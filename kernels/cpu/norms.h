@@ -2,6 +2,7 @@
 // rms_norm, gated_rms_norm, l2_norm.
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/pieces.h"
+#include "kernels/cpu/unroll.h"
 #include "kernels/ops/l2_norm.h"
 #include "kernels/ops/rms_norm.h"
 
@@ -16,10 +17,11 @@ struct NormsCpu {
     F sum[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
     std::int64_t i = 0;
     for (; i + 64 <= cols; i += 64)
-      for (int v = 0; v < 4; ++v) {
-        const F a = S::load(x + i + 16 * v);
-        sum[v] = S::fma(a, a, sum[v]);
-      }
+      PONDER_UNROLL
+    for (int v = 0; v < 4; ++v) {
+      const F a = S::load(x + i + 16 * v);
+      sum[v] = S::fma(a, a, sum[v]);
+    }
     for (int v = 0; i < cols; i += 16, ++v) {
       const F a = S::load_n(x + i, cols - i < 16 ? cols - i : 16);
       sum[v] = S::fma(a, a, sum[v]);

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/unroll.h"
+
 namespace ponder::kernels {
 namespace {
 
@@ -23,6 +25,7 @@ struct Avx2 {
   static constexpr int kTile = 4;
   static constexpr int kQueries = 2;
   static constexpr int kGroups = 2;
+  static constexpr int kStrips = 1;
 
   /// All ones in the first n lanes (n in 0..8).
   PONDER_LANES __m256i first(std::int64_t n) {
@@ -176,6 +179,7 @@ struct Avx2 {
   }
   PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t) {
     I sum = set1_i(0);
+    PONDER_UNROLL
     for (int j = 0; j < 8; ++j) {
       const __m256i x = four_bytes(a + 4 * j);
       sum.a = dot4_signed(sum.a, w[j].a, x);
@@ -187,8 +191,10 @@ struct Avx2 {
   PONDER_LANES I dot_u5(const I (&w)[8], const std::int8_t* a) {
     const __m256i ones = _mm256_set1_epi16(1);
     I sum = set1_i(0);
+    PONDER_UNROLL
     for (int j = 0; j < 8; j += 4) {
       __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+      PONDER_UNROLL
       for (int i = j; i < j + 4; ++i) {
         const __m256i x = four_bytes(a + 4 * i);
         low = _mm256_add_epi16(low, _mm256_maddubs_epi16(w[i].a, x));
@@ -203,6 +209,7 @@ struct Avx2 {
   PONDER_LANES I dot_u6(const I* w, const std::int8_t* a, std::int32_t minus_32_sum) {
     const __m256i ones = _mm256_set1_epi16(1);
     I sum = set1_i(minus_32_sum);
+    PONDER_UNROLL
     for (int j = 0; j < 4; j += 2) {
       const __m256i x = four_bytes(a + 4 * j), y = four_bytes(a + 4 * j + 4);
       const __m256i low =

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/unroll.h"
+
 namespace ponder::kernels {
 namespace {
 
@@ -23,6 +25,7 @@ struct Avx512 {
   static constexpr int kTile = 8;
   static constexpr int kQueries = 4;
   static constexpr int kGroups = 4;
+  static constexpr int kStrips = 2;
 
   PONDER_LANES __mmask16 first(std::int64_t n) {
     return static_cast<__mmask16>((1u << n) - 1u);  // n in 0..16
@@ -116,18 +119,21 @@ struct Avx512 {
   }
   PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t minus_128_sum) {
     __m512i sum = _mm512_set1_epi32(minus_128_sum);
+    PONDER_UNROLL
     for (int j = 0; j < 8; ++j)
       sum = dot4(sum, w[j].v, a + 4 * j);
     return {sum};
   }
   PONDER_LANES I dot_u5(const I (&w)[8], const std::int8_t* a) {
     __m512i sum = _mm512_setzero_si512();
+    PONDER_UNROLL
     for (int j = 0; j < 8; ++j)
       sum = dot4(sum, w[j].v, a + 4 * j);
     return {sum};
   }
   PONDER_LANES I dot_u6(const I* w, const std::int8_t* a, std::int32_t minus_32_sum) {
     __m512i sum = _mm512_set1_epi32(minus_32_sum);
+    PONDER_UNROLL
     for (int j = 0; j < 4; ++j)
       sum = dot4(sum, w[j].v, a + 4 * j);
     return {sum};

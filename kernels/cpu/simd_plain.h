@@ -21,6 +21,7 @@ struct Plain {
   static constexpr int kTile = 4;     // tokens a matrix product takes at a time
   static constexpr int kQueries = 2;  // query vectors attention takes at a time
   static constexpr int kGroups = 2;   // of 16 positions, the same
+  static constexpr int kStrips = 1;   // of 16 value columns the delta rule takes at a time
 
   template <class G>
   static F map(G g) {

@@ -4,8 +4,6 @@
 //   build/release/bin/kernels_bench --benchmark_filter=Step
 #include <benchmark/benchmark.h>
 
-#include <memory>
-
 #include "kernels/ops/ops.h"
 #include "tests/unit/kernels/cases.h"
 
@@ -59,8 +57,7 @@ class Step {
       const bool attention = i % 4 == 3;
       Layer layer;
       const auto add = [&](std::int64_t rows, std::int64_t cols) {
-        layer.weights.push_back(std::make_unique<PackedWeight>(
-            type, rows, cols, random_rows(type, rows, cols, static_cast<std::uint32_t>(rows))));
+        layer.weights.push_back(pack(type, rows, cols));
       };
       if (attention) {
         for (const std::int64_t rows : {2048, 256, 256})
@@ -83,7 +80,7 @@ class Step {
       layer.tail.resize(attention ? 0 : 3 * 1280);
       layers_.push_back(std::move(layer));
     }
-    head_ = std::make_unique<PackedWeight>(type, 4096, 512, random_rows(type, 4096, 512, 9));
+    head_ = pack(type, 4096, 512);
     for (std::vector<float>* v : {&x_, &h_, &a_, &b_, &c_, &d_})
       v->resize(static_cast<std::size_t>(n * 2048));
     x_ = random_floats(x_.size(), 3);
@@ -117,7 +114,7 @@ class Step {
         x_[i] = x_[i] > 10 || x_[i] < -10 ? 1.0f : x_[i];
     }
     ops().rms_norm(stream, {x_.data() + (n_ - 1) * 512, norm_.data(), h_.data(), 1, 512});
-    const MatMulOutput output{&head_->weight, logits_.data(), 0};
+    const MatMulOutput output{&head_, logits_.data(), 0};
     MatMul op{h_.data(), 0, 1, {&output, 1}, scratch_};
     ops().matmul(stream, op);
   }
@@ -126,18 +123,26 @@ class Step {
   static constexpr KvShape kShape{KvElement::f16, 1, 256};
   struct Layer {
     bool attention;
-    std::vector<std::unique_ptr<PackedWeight>> weights;
+    std::vector<Weight> weights;
     std::vector<Arena> memory;
     std::vector<std::byte*> blocks;
     std::vector<float> state, tail;
   };
+
+  Weight pack(DType type, std::int64_t rows, std::int64_t cols) {
+    std::byte* memory = weights_.take(Weight::packed_bytes(type, rows, cols));
+    const Weight weight{type, rows, cols, memory};
+    pack_rows(weight, memory, 0, rows,
+              random_rows(type, rows, cols, static_cast<std::uint32_t>(rows)).data());
+    return weight;
+  }
 
   void multiply(const Stream& stream, Layer& layer, const float* x, std::int64_t n,
                 std::initializer_list<std::pair<std::size_t, float*>> targets) {
     MatMulOutput outputs[8];
     std::size_t count = 0;
     for (const auto& [index, y] : targets)
-      outputs[count++] = {&layer.weights[index]->weight, y, 0};
+      outputs[count++] = {&layer.weights[index], y, 0};
     ops().matmul(stream, {x, 0, n, {outputs, count}, scratch_});
   }
 
@@ -188,8 +193,9 @@ class Step {
   }
 
   std::int64_t n_, depth_;
+  Arena weights_ = Arena::make(std::size_t{128} << 20).value();
   std::vector<Layer> layers_;
-  std::unique_ptr<PackedWeight> head_;
+  Weight head_;
   std::vector<float> x_, h_, a_, b_, c_, d_, gates_, norm_, taps_, table_, logits_;
   Arena workspace_;
   std::span<std::byte> scratch_;
