@@ -418,7 +418,7 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   write_end(job.row().id);
 }
 
-void QueueActor::write_end(const std::string& id) {
+void QueueActor::write_end(std::string id) {  // a copy: the job that holds it goes
   RunningJob& job = *running_.at(id);
   StateChange change;
   const bool ready = !job.must_cut() || cut(job);

@@ -136,7 +136,7 @@ class QueueActor final : public JobQueue {
   bool flush(RunningJob& job);
   bool cut(RunningJob& job);
   void end_generation(RunningJob& job, const Ended& ended);
-  void write_end(const std::string& id);
+  void write_end(std::string id);
   void forget_running(RunningJob& job);
   void cancel_timers(RunningJob& job);
   void arm_retention(std::int64_t delay_ms);

@@ -186,6 +186,7 @@ class QueueTest : public ::testing::Test {
   /// Lets timers that are due by the hand clock fire: any message makes the queue look.
   void nudge() { list({}); }
   void advance(std::int64_t ms) {
+    nudge();  // what was said before the clock moves is done before it moves
     clock.advance(ms);
     nudge();
     nudge();  // what the timers posted is done as well
