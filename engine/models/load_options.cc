@@ -45,10 +45,10 @@ std::uint64_t group_memory(const char* limit_file, const char* use_file) {
 
 Result<LoadOptions> resolve(const LoadOptions& options, std::int64_t n_ctx_train) {
   LoadOptions out = options;
-  if (out.n_ctx < 0 || out.threads < 0 || out.chunk < 1 || out.chunk > 65536 || out.threads > 1024)
+  if (out.n_ctx < 0 || out.threads < 0 || out.chunk < 1 || out.chunk > 32768 || out.threads > 1024)
     return fail(ErrorCode::bad_request,
                 "The context, thread and chunk numbers must be positive; chunk is at most "
-                "65,536 and threads at most 1,024.");
+                "32,768 and threads at most 1,024.");
   if (out.n_ctx > n_ctx_train)
     return fail(
         ErrorCode::bad_request,
@@ -60,6 +60,12 @@ Result<LoadOptions> resolve(const LoadOptions& options, std::int64_t n_ctx_train
     out.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   out.chunk = std::min(out.chunk, out.n_ctx);
   return out;
+}
+
+std::uint64_t arena_bytes(std::uint64_t bytes) {
+  constexpr std::uint64_t kHugePage = 2u << 20;
+  const std::uint64_t page = bytes >= kHugePage ? kHugePage : 4096;
+  return (bytes + page - 1) / page * page;
 }
 
 std::uint64_t available_memory() {

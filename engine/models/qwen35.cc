@@ -378,11 +378,11 @@ Result<Qwen35Config> usable_config(const artifact::Gguf& file) {
 MemoryNeed need_of(const artifact::Gguf& file, const Qwen35Config& c, const LoadOptions& options) {
   Qwen35Weights weights;
   MemoryNeed need;
-  need.weights = slot_bytes(file, qwen35_slots(c, weights));
-  need.kv =
-      KvCache::bytes(Qwen35State::kv_shape(c, options.kv), c.attention_layers(), options.n_ctx);
-  need.state = Qwen35State::state_bytes(c);
-  need.scratch = Scratch::bytes(c, options.chunk);
+  need.weights = arena_bytes(slot_bytes(file, qwen35_slots(c, weights)));
+  need.kv = arena_bytes(
+      KvCache::bytes(Qwen35State::kv_shape(c, options.kv), c.attention_layers(), options.n_ctx));
+  need.state = arena_bytes(Qwen35State::state_bytes(c));
+  need.scratch = arena_bytes(Scratch::bytes(c, options.chunk));
   need.total = need.weights + need.kv + need.state + need.scratch;
   return need;
 }

@@ -175,7 +175,10 @@ GgufWriter tiny_qwen35(const TinyQwen35& s) {
                                                            {"ssm.time_step_rank", s.v_heads},
                                                            {"ssm.inner_size", s.v_heads * s.dk}};
   for (const auto& [key, value] : numbers)
-    w.add_u32(std::string("qwen35.") + key, value);
+    if (std::string_view(key) != "attention.head_count_kv" || s.kv_heads_by_layer.empty())
+      w.add_u32(std::string("qwen35.") + key, value);
+  if (!s.kv_heads_by_layer.empty())
+    w.add_i32s("qwen35.attention.head_count_kv", s.kv_heads_by_layer);
   w.add_f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6f);
   w.add_f32("qwen35.rope.freq_base", 1e7f);
 
@@ -204,7 +207,7 @@ GgufWriter tiny_qwen35(const TinyQwen35& s) {
     matrix(p + "ffn_gate.weight", s.hidden, s.ffn);
     matrix(p + "ffn_up.weight", s.hidden, s.ffn);
     matrix(p + "ffn_down.weight", s.ffn, s.hidden);
-    if (nextn || (i + 1) % s.interval == 0) {
+    if (nextn || (s.interval != 0 && (i + 1) % s.interval == 0)) {
       matrix(p + "attn_q.weight", s.hidden, 2 * s.heads * s.head_dim);
       matrix(p + "attn_k.weight", s.hidden, s.kv_heads * s.head_dim);
       matrix(p + "attn_v.weight", s.hidden, s.kv_heads * s.head_dim);

@@ -36,6 +36,7 @@ struct TinyQwen35 {
   std::uint32_t context = 512;
   kernels::DType matrices = kernels::DType::F32;  ///< F32, F16, BF16 or Q8_0
   std::uint32_t seed = 1;
+  std::vector<std::int32_t> kv_heads_by_layer = {};  ///< written instead of the one number
 };
 
 /// Random weights with every vector away from its neutral value, so that a norm that is forgotten

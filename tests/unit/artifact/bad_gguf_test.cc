@@ -3,29 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <random>
 
 #include "engine/artifact/gguf.h"
+#include "tests/support/allocations.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_file.h"
-
-namespace {
-std::size_t largest_request = 0;  // bytes of the largest single allocation since it was reset
-}  // namespace
-
-void* operator new(std::size_t size) {
-  largest_request = std::max(largest_request, size);
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace ponder::artifact {
 namespace {
@@ -56,10 +39,10 @@ GgufWriter sound() {
 std::string open_and_use(std::string_view bytes, std::size_t file_size = 0) {
   const MemoryFile file(bytes, file_size);
   const std::uint64_t size = std::max(bytes.size(), file_size);
-  largest_request = 0;
+  ponder::testing::reset_largest_allocation();
   const auto gguf = Gguf::open(file.path());
   // a fixed buffer, or something in proportion to the file
-  EXPECT_LE(largest_request, 65536 + 4 * size);
+  EXPECT_LE(ponder::testing::largest_allocation(), 65536 + 4 * size);
   if (!gguf) {
     const std::string& message = gguf.error().message;
     EXPECT_NE(message.find("is not usable: "), std::string::npos) << message;
