@@ -107,8 +107,7 @@ int report_end(Context& context, client::DaemonClient& daemon, json::object job,
   std::string line = fmt::format("ponder: job {} is {}", id, state_in_words(job));
   if (const std::string why = text_at(job, "error.message"); !why.empty()) line += ": " + why;
   if (const std::string hint = text_at(job, "error.hint"); !hint.empty()) line += "\n  " + hint;
-  if (state == "incomplete" || state == "interrupted")
-    line += fmt::format("\n  ponder result --part partial {}", id);
+  if (const std::string next = text_at(job, "next.shell"); !next.empty()) line += "\n  " + next;
   context.say(line);
   return exit_code;
 }

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
@@ -105,13 +106,16 @@ void check_programs(Checks& checks) {
   }
 }
 
-/// The model that a daemon would find without being told one, when none runs that could tell.
-void check_model_file(Checks& checks, const Places& places, const std::string& served) {
+/// The model file that is served (empty: none that lies here); without a running daemon that could
+/// tell, the one that it would find by itself.
+void check_model_file(Checks& checks, const Places& places,
+                      const std::optional<std::string>& served) {
   std::error_code ec;
-  if (!served.empty()) {
-    const bool there = fs::is_regular_file(served, ec);
+  if (served && served->empty()) return;
+  if (served) {
+    const bool there = fs::is_regular_file(*served, ec);
     checks.push_back({"model", there ? "ok" : "fail",
-                      served + (there ? "" : " is not there any more"),
+                      *served + (there ? "" : " is not there any more"),
                       there ? "" : "put it back, or start the daemon with another --model"});
     return;
   }
@@ -131,9 +135,10 @@ void check_model_file(Checks& checks, const Places& places, const std::string& s
                       "put a GGUF file into " + places.models_dir.string() + ", or give --model"});
 }
 
-/// The daemon's and the engine's checks; the path of the model that is served, if one is.
-std::string check_daemon(Checks& checks, Context& context, client::DaemonClient& daemon,
-                         const Places& places) {
+/// The daemon's and the engine's checks; the path of the model that is served, nullopt if no daemon
+/// runs.
+std::optional<std::string> check_daemon(Checks& checks, Context& context,
+                                        client::DaemonClient& daemon, const Places& places) {
   const auto health = get_health(daemon, &context.interrupt());
   if (!health) {
     const client::LockHolder holder = client::read_instance_lock(places.lock);
@@ -146,7 +151,7 @@ std::string check_daemon(Checks& checks, Context& context, client::DaemonClient&
     else
       checks.push_back(
           {"daemon", remote ? "fail" : "note", health.error().message, health.error().hint});
-    return {};
+    return std::nullopt;
   }
   const std::string version = text_at(*health, "version");
   const bool same = version.empty() || version == PONDER_VERSION;
@@ -208,7 +213,7 @@ int doctor(Context& context) {
   check_places(checks, places);
   check_disk(checks, places);
   check_programs(checks);
-  const std::string served = check_daemon(checks, context, *daemon, places);
+  const std::optional<std::string> served = check_daemon(checks, context, *daemon, places);
   check_model_file(checks, places, served);
   check_restarters(checks, places);
   bool ok = true;

@@ -40,6 +40,7 @@ struct Running {
   int worker = 0;
   int running_jobs = 0;
   int waiting_jobs = 0;
+  std::string device;
 };
 
 /// Whether the process exists and has not ended. One that has ended stays a zombie until its parent
@@ -96,6 +97,7 @@ Result<Running> find_running(client::DaemonClient& daemon, const Places& places)
     const auto whole = [&health](std::string_view path) {
       return static_cast<int>(number_at(health, path).value_or(0));
     };
+    running.device = text_at(health, "engine.device");
     running.worker = whole("engine.pid");
     running.running_jobs = whole("queue.running");
     running.waiting_jobs = whole("queue.ask") + whole("queue.batch");
@@ -144,42 +146,12 @@ int stop(Context& context, const Options& options) {
   // The marker first: a client that asks while the daemon goes must not start the next one.
   if (auto marked = write_marker(places); !marked) return context.failed(marked.error());
   if (found->daemon == 0)
-    return report(context, *found, true,
-                  "no daemon is running; clients will not start it until `ponder start`");
-
-  const auto gone = [&] { return !lives(found->daemon); };
-  const auto all_gone = [&] { return gone() && !lives(found->worker); };
-  if (::kill(found->daemon, SIGTERM) != 0 && errno != ESRCH)
-    return context.failed({ErrorCode::forbidden, fmt::format("process {} cannot be stopped: {}",
-                                                             found->daemon, std::strerror(errno))});
-  bool done = false;
-  if (options.now) {
-    done = wait_until(context, kAskAgain, all_gone);
-    if (!done && !gone()) ::kill(found->daemon, SIGTERM);
-    done = done || wait_until(context, kThenKill, all_gone);
-    if (!done && !context.interrupt().triggered()) {
-      if (!gone()) ::kill(found->daemon, SIGKILL);
-      // The worker ends with the daemon by itself; its number is only trusted for waiting.
-      done = wait_until(context, kAfterKill, all_gone);
-    }
-  } else {
-    done = wait_until(context, kCleanStop, all_gone);
-  }
-  if (context.interrupt().triggered())
-    return context.failed({ErrorCode::cancelled, "interrupted; the daemon goes on stopping"});
-  if (!done)
-    return context.failed(
-        {ErrorCode::timed_out,
-         gone() ? fmt::format("the daemon is gone; its worker (process {}) still is there",
-                              found->worker)
-                : fmt::format("the daemon (process {}) is still stopping", found->daemon),
-         "ponder stop --now"},
-        kNotYet);
+    const bool other_device = found->worker > 0 && !found->device.empty() && found->device != "cpu";
   return report(
       context, *found, true,
       fmt::format("the daemon (process {}){} {} gone{}; `ponder start` starts it again",
                   found->daemon, worker_in_words(*found), found->worker > 0 ? "are" : "is",
-                  found->worker > 0 ? ", device memory is free" : ""));
+                  other_device ? ", the memory of " + found->device + " is free" : ""));
 }
 }  // namespace
 

@@ -12,6 +12,7 @@ namespace ponder::client {
 namespace http = boost::beast::http;
 namespace {
 constexpr std::uint32_t kHeaderBytesMax = 64u << 10;
+constexpr std::string_view kStart = "HTTP/";
 
 bool fits_request_line(std::string_view text) {
   return !text.empty() &&
@@ -53,6 +54,7 @@ Result<std::string> serialize_request(const WireRequest& request) {
 
 struct ResponseReader::State {
   http::response_parser<http::string_body> parser;
+  std::string start;    // the first bytes
   std::string pending;  // bytes that the parser wants to see again with more behind them
 };
 
@@ -71,6 +73,8 @@ Result<void> ResponseReader::feed(std::string_view bytes) {
   auto& parser = state_->parser;
   auto& pending = state_->pending;
   pending.append(bytes);
+  std::string& start = state_->start;
+  start.append(bytes.substr(0, kStart.size() - std::min(kStart.size(), start.size())));
   std::size_t used = 0;
   while (used < pending.size() && !parser.is_done()) {
     boost::beast::error_code ec;
@@ -90,9 +94,7 @@ Result<void> ResponseReader::feed(std::string_view bytes) {
 
 Result<void> ResponseReader::feed_end() {
   if (state_->parser.is_done()) return {};
-  const std::string_view start = "HTTP/";
-  if (!has_head() && !start.starts_with(std::string_view(state_->pending).substr(0, start.size())))
-    return no_daemon();
+  if (!kStart.starts_with(state_->start)) return no_daemon();
   boost::beast::error_code ec = http::error::partial_message;
   if (has_head() && state_->pending.empty()) state_->parser.put_eof(ec);
   if (!ec) return {};

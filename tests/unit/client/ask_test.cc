@@ -64,12 +64,14 @@ TEST_F(AskTest, EachEndingHasItsExitCodeAndSaysWhereTheRestIs) {
   for (const auto& [state, code] : codes) {
     json::object end = envelope(kJob, state);
     end["error"] = json::object{{"message", "the reason"}, {"hint", "the fix"}};
+    end["next"] = json::object{{"shell", "ponder result --part partial X"}};
     streams({"part"}, end);
     const Ended ended = run_ponder({"ask", "x"});
     EXPECT_EQ(ended.exit_code, code) << state;
     EXPECT_EQ(ended.out, "part\n");
     EXPECT_THAT(ended.err, HasSubstr(std::string("job ") + kJob + " is " + state)) << state;
-    EXPECT_THAT(ended.err, HasSubstr("the reason")) << state;
+    for (const char* part : {"the reason", "the fix", "ponder result --part partial X"})
+      EXPECT_THAT(ended.err, HasSubstr(part)) << state;
   }
 }
 
