@@ -146,7 +146,38 @@ int stop(Context& context, const Options& options) {
   // The marker first: a client that asks while the daemon goes must not start the next one.
   if (auto marked = write_marker(places); !marked) return context.failed(marked.error());
   if (found->daemon == 0)
-    const bool other_device = found->worker > 0 && !found->device.empty() && found->device != "cpu";
+    return report(context, *found, true,
+                  "no daemon is running; clients will not start it until `ponder start`");
+
+  const auto gone = [&] { return !lives(found->daemon); };
+  const auto all_gone = [&] { return gone() && !lives(found->worker); };
+  if (::kill(found->daemon, SIGTERM) != 0 && errno != ESRCH)
+    return context.failed({ErrorCode::forbidden, fmt::format("process {} cannot be stopped: {}",
+                                                             found->daemon, std::strerror(errno))});
+  bool done = false;
+  if (options.now) {
+    done = wait_until(context, kAskAgain, all_gone);
+    if (!done && !gone()) ::kill(found->daemon, SIGTERM);
+    done = done || wait_until(context, kThenKill, all_gone);
+    if (!done && !context.interrupt().triggered()) {
+      if (!gone()) ::kill(found->daemon, SIGKILL);
+      // The worker ends with the daemon by itself; its number is only trusted for waiting.
+      done = wait_until(context, kAfterKill, all_gone);
+    }
+  } else {
+    done = wait_until(context, kCleanStop, all_gone);
+  }
+  if (context.interrupt().triggered())
+    return context.failed({ErrorCode::cancelled, "interrupted; the daemon goes on stopping"});
+  if (!done)
+    return context.failed(
+        {ErrorCode::timed_out,
+         gone() ? fmt::format("the daemon is gone; its worker (process {}) still is there",
+                              found->worker)
+                : fmt::format("the daemon (process {}) is still stopping", found->daemon),
+         "ponder stop --now"},
+        kNotYet);
+  const bool other_device = found->worker > 0 && !found->device.empty() && found->device != "cpu";
   return report(
       context, *found, true,
       fmt::format("the daemon (process {}){} {} gone{}; `ponder start` starts it again",
