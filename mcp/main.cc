@@ -103,6 +103,7 @@ int serve(const Arguments& arguments, const ponder::client::ClientOptions& optio
                             ponder::system_clock(),
                             shell_command("ponder", options),
                             shell_command("ponderd", options),
+                            options.places.config_file.string(),
                             PONDER_VERSION};
   const ToolRegistry tools(context);
   LineWriter writer(out, stdin_has_hung_up, [] { _exit(0); });

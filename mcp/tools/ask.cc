@@ -44,9 +44,9 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   std::string note;
   const double wait_s = bounded_wait(call.arguments, kAskWaitMaxS, kAskWaitMaxS, note);
   auto body = job_request(context, call, "ask", "question", kCopied);
-  if (!body) return error_result(body.error(), "");
+  if (!body) return error_result(context, body.error(), "");
   auto posted = post_job(context, call, std::move(*body));
-  if (!posted) return error_result(posted.error(), "");
+  if (!posted) return error_result(context, posted.error(), "");
   const std::string id = text_of(*posted, "job_id");
   add_note(note, text_of(*posted, "note"));
 
@@ -56,7 +56,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
     auto waited =
         wait_for_job(context, call, id, began_ms + std::max<std::int64_t>(0, wait_ms - kReplyMs),
                      [](const json::object& now) { return is_terminal(text_of(now, "state")); });
-    if (!waited) return error_result(waited.error(), id);
+    if (!waited) return error_result(context, waited.error(), id);
     job = std::move(*waited);
   }
   job["note"] = nullptr;  // it is in `note`

@@ -29,7 +29,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   if (auto wrong = check_id(id)) return *wrong;
   auto response = context.daemon.call("POST", fmt::format("/v1/jobs/{}/cancel", id), nullptr,
                                       kTimeoutMs, &call.interrupt);
-  if (!response) return error_result(response.error(), id);
+  if (!response) return error_result(context, response.error(), id);
   if (!response->body.is_object())
     return error_result(
         fmt::format("The daemon's answer for job {} cannot be read. Call status.", id));

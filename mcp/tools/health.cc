@@ -35,8 +35,11 @@ std::string degraded_words(const json::object& health) {
 }
 
 std::string install_words(const ToolContext& context) {
-  return fmt::format("To use a real model: {} stop; {} --detach --model /path/to/model.gguf",
-                     context.ponder, context.ponderd);
+  return fmt::format(
+      "To use a real model: set model = \"/path/to/model.gguf\" in {}, then run: {} restart. To "
+      "try "
+      "one: {} stop; {} --detach --model /path/to/model.gguf",
+      context.config_file, context.ponder, context.ponder, context.ponderd);
 }
 
 /// One token through the whole engine; says how long it took or what went wrong.
@@ -65,7 +68,8 @@ ToolResult down(const ToolContext& context, const Error& error) {
   health["versions"] =
       json::object{{"ponderd", nullptr}, {"build", nullptr}, {"ponder_mcp", context.version}};
   std::string text = fmt::format("State: down. {}.\n", error.message);
-  if (!error.hint.empty()) text += fmt::format("To mend it: {}\n", error.hint);
+  if (!error.hint.empty())
+    text += fmt::format("To mend it: {}\n", with_full_command(context, error.hint));
   text += fmt::format(
       "ask, submit and status start the daemon unless its owner stopped it; in a "
       "shell: {} start\n---\ndown; ponder-mcp {}",
@@ -87,8 +91,9 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   if (const std::string reason = text_of(health, "reason"); !reason.empty())
     text += fmt::format(" ({})", reason);
   text += fmt::format(". Degraded: {}.\n", degraded_words(health));
-  text += fmt::format("Model: {}, window {} tokens, {}.\n", text_of(model, "id"),
-                      whole_of(model, "n_ctx"), text_of(model, "path"));
+  const std::string path = text_of(model, "path");
+  text += fmt::format("Model: {}, window {} tokens{}.\n", text_of(model, "id"),
+                      whole_of(model, "n_ctx"), path.empty() ? "" : ", " + path);
   text += fmt::format("Queue: {} running, {} asks and {} batch jobs waiting, at most {}.\n",
                       whole_of(queue, "running"), whole_of(queue, "ask"), whole_of(queue, "batch"),
                       whole_of(queue, "limit"));

@@ -188,13 +188,19 @@ ToolResult error_result(std::string text) {
   return result;
 }
 
-ToolResult error_result(const Error& error, std::string_view id) {
+std::string with_full_command(const ToolContext& context, const std::string& hint) {
+  constexpr std::string_view kName = "ponder ";
+  return hint.starts_with(kName) ? context.ponder + hint.substr(kName.size() - 1) : hint;
+}
+
+ToolResult error_result(const ToolContext& context, const Error& error, std::string_view id) {
   std::string text;
   if (!id.empty()) text += fmt::format("Job {}: ", id);
   text += with_dot(error.message);
   for (const auto& [name, value] : error.details)
     text += fmt::format(" {} = {}.", name, value);
-  if (!error.hint.empty()) text += fmt::format(" To mend it: {}", with_dot(error.hint));
+  if (!error.hint.empty())
+    text += fmt::format(" To mend it: {}", with_dot(with_full_command(context, error.hint)));
   switch (error.code) {
     case ErrorCode::job_unknown:
     case ErrorCode::gone:
@@ -207,7 +213,7 @@ ToolResult error_result(const Error& error, std::string_view id) {
       text += " Use another idempotency_key, or send exactly the first request again.";
       break;
     case ErrorCode::context_length_exceeded:
-      text += " Shorten the prompt or lower the budgets, then call again.";
+      if (error.hint.empty()) text += " Shorten the prompt or lower the budgets, then call again.";
       break;
     default:
       break;
@@ -263,7 +269,7 @@ std::string describe(const json::object& envelope) {
     text += fmt::format(", {} of {} prompt tokens read", whole_of(envelope, "prefill_done"),
                         whole_of(envelope, "prefill_total"));
   text += ".\n";
-  if (const json::object& eta = object_of(envelope, "eta_s"); has_field(eta, "p50"))
+  if (const json::object& eta = object_of(envelope, "eta_s"); number_of(eta, "p90") >= 1)
     text +=
         fmt::format("Expected to end in {} (half of such jobs), {} (nine of ten).\n",
                     duration_words(number_of(eta, "p50")), duration_words(number_of(eta, "p90")));
@@ -302,7 +308,7 @@ ToolResult answer_result(const ToolContext& context, ToolCall& call, json::objec
     return no_answer_result(context, call, std::move(envelope), note);
   const std::string id = text_of(envelope, "job_id");
   const auto page = get_text(context, call, id, "answer", offset, limit);
-  if (!page) return error_result(page.error(), id);
+  if (!page) return error_result(context, page.error(), id);
   envelope["answer"] = page->text;
   envelope["total_chars"] = page->total_chars;
   envelope["truncated"] = page->next_offset >= 0;

@@ -32,7 +32,10 @@ ToolResult jobs_result(std::string text, std::vector<json::object> jobs, const s
 /// An error: one text, cut to kErrorCharsMax.
 ToolResult error_result(std::string text);
 /// `error` for a model: what happened, what mends it, what to call. `id` if a job is known.
-ToolResult error_result(const Error& error, std::string_view id);
+ToolResult error_result(const ToolContext& context, const Error& error, std::string_view id);
+/// A hint that begins with `ponder`, with the path and home of the one beside this program: an
+/// agent's shell may have neither.
+std::string with_full_command(const ToolContext& context, const std::string& hint);
 
 /// Fills the envelope's `next`: the MCP call and the shell command to make now.
 void set_next(const ToolContext& context, json::object& envelope);

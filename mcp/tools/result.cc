@@ -42,10 +42,10 @@ ToolResult into_file(const ToolContext& context, ToolCall& call, json::object jo
                      const std::string& part, const std::string& note) {
   const std::string id = text_of(job, "job_id");
   const auto page = get_text(context, call, id, part, 0, -1);
-  if (!page) return error_result(page.error(), id);
+  if (!page) return error_result(context, page.error(), id);
   const auto path =
       context.workspace.write_file(text_argument(call.arguments, "out_file"), page->text);
-  if (!path) return error_result(path.error(), "");
+  if (!path) return error_result(context, path.error(), "");
   const std::int64_t chars = count_code_points(page->text);
   job["part"] = part;
   job["out_file"] = *path;
@@ -67,7 +67,7 @@ ToolResult other_part(const ToolContext& context, ToolCall& call, json::object j
   const std::string id = text_of(job, "job_id");
   const std::string state = text_of(job, "state");
   const auto page = get_text(context, call, id, part, offset, limit);
-  if (!page) return error_result(page.error(), id);
+  if (!page) return error_result(context, page.error(), id);
   set_next(context, job);
   job["part"] = part;
   job["text"] = page->text;
@@ -105,7 +105,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
     limit = kPageCharsMax;
   }
   auto job = get_job(context, &call.interrupt, id);
-  if (!job) return error_result(job.error(), id);
+  if (!job) return error_result(context, job.error(), id);
   const std::string state = text_of(*job, "state");
   if (state == "expired" || (part == "answer" && state != "completed"))
     return no_answer_result(context, call, std::move(*job), note);

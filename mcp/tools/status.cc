@@ -37,13 +37,13 @@ ToolResult one(const ToolContext& context, ToolCall& call, const std::string& id
                std::int64_t deadline_ms, const std::string& note) {
   if (auto wrong = check_id(id)) return *wrong;
   auto job = get_job(context, &call.interrupt, id);
-  if (!job) return error_result(job.error(), id);
+  if (!job) return error_result(context, job.error(), id);
   const json::object before = *job;
   const bool waits = deadline_ms > context.clock.steady_ms();
   if (waits && !is_terminal(text_of(before, "state"))) {
     job = wait_for_job(context, call, id, deadline_ms,
                        [&](const json::object& now) { return has_moved(before, now); });
-    if (!job) return error_result(job.error(), id);
+    if (!job) return error_result(context, job.error(), id);
   }
   set_next(context, *job);
   const std::string text = describe(*job);
@@ -54,7 +54,7 @@ ToolResult several(const ToolContext& context, ToolCall& call, std::vector<json:
                    std::int64_t deadline_ms, const std::string& note) {
   if (deadline_ms > context.clock.steady_ms()) {
     auto moved = wait_for_any(context, call, std::move(jobs), deadline_ms);
-    if (!moved) return error_result(moved.error(), "");
+    if (!moved) return error_result(context, moved.error(), "");
     jobs = std::move(*moved);
   }
   std::string text;
@@ -82,7 +82,8 @@ ToolResult named(const ToolContext& context, ToolCall& call, const json::array& 
       continue;
     }
     auto job = get_job(context, &call.interrupt, id);
-    if (!job && job.error().code != ErrorCode::job_unknown) return error_result(job.error(), id);
+    if (!job && job.error().code != ErrorCode::job_unknown)
+      return error_result(context, job.error(), id);
     if (!job) {
       unknown += fmt::format("There is no job {}.\n", id);
       continue;
@@ -102,7 +103,7 @@ ToolResult listed(const ToolContext& context, ToolCall& call, std::int64_t deadl
   if (!flag_argument(call.arguments, "all_workspaces"))
     target += "&workspace=" + client::percent_encode(context.workspace.directory());
   const auto response = context.daemon.call("GET", target, nullptr, 15'000, &call.interrupt);
-  if (!response) return error_result(response.error(), "");
+  if (!response) return error_result(context, response.error(), "");
   std::vector<json::object> jobs;
   const json::object* body = response->body.if_object();
   const json::value* list = body ? body->if_contains("jobs") : nullptr;

@@ -79,9 +79,9 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   if (!parent.empty())
     if (auto wrong = check_id(parent)) return *wrong;
   auto body = job_request(context, call, "batch", "task", kCopied);
-  if (!body) return error_result(body.error(), "");
+  if (!body) return error_result(context, body.error(), "");
   auto posted = post_job(context, call, std::move(*body));
-  if (!posted) return error_result(posted.error(), "");
+  if (!posted) return error_result(context, posted.error(), "");
   json::object& job = *posted;
   set_next(context, job);
   job["answer"] = nullptr;
@@ -89,7 +89,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   std::string text = describe(job);
   text += fmt::format("The prompt has {} tokens; {} are reserved for thinking and answer.\n",
                       whole_of(tokens, "prompt"), whole_of(tokens, "reserved"));
-  if (!has_field(object_of(job, "eta_s"), "p50"))
+  if (number_of(object_of(job, "eta_s"), "p90") < 1)
     text += "There is no estimate yet of how long it will take.\n";
   if (!is_terminal(text_of(job, "state")))
     text +=

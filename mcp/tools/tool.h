@@ -19,8 +19,9 @@ struct ToolContext {
   Daemon& daemon;
   const Workspace& workspace;
   const Clock& clock;
-  std::string ponder;   ///< shell words that run the `ponder` beside this program, for its home
-  std::string ponderd;  ///< the same for `ponderd`
+  std::string ponder;       ///< shell words that run the `ponder` beside this program, for its home
+  std::string ponderd;      ///< the same for `ponderd`
+  std::string config_file;  ///< the daemon's ponder.toml
   std::string version;
 };
 

@@ -181,7 +181,10 @@ TEST_F(ToolsTest, RefusedRequestsSayWhyAndWhatMendsIt) {
   EXPECT_THAT(failing("submit", {{"task", "q"}}).text, HasSubstr("idempotency_key"));
   daemon_.failures = {
       {ErrorCode::unreachable, "stopped by its owner at T; `ponder start`", "ponder start"}};
-  EXPECT_THAT(failing("ask", {{"question", "q"}}).text, HasSubstr("stopped by its owner"));
+  r = failing("ask", {{"question", "q"}});
+  EXPECT_THAT(r.text, HasSubstr("stopped by its owner"));
+  EXPECT_THAT(r.text, HasSubstr("To mend it: /bin/ponder --home /h start."))
+      << "a command that an agent can run as it stands";
   daemon_.failures = {{ErrorCode::internal, std::string(50'000, 'x')}};
   failing("ask", {{"question", "q"}});
 }
@@ -210,7 +213,8 @@ TEST_F(ToolsTest, AWaitOutlivesARestartOfTheDaemonButNotAForeverLostOne) {
    private:
     testing::FakeDaemon& inner_;
   } restarting(daemon_);
-  const ToolContext context{restarting, workspace_, clock_, "ponder", "ponderd", "1"};
+  const ToolContext context{restarting, workspace_,    clock_, "ponder",
+                            "ponderd",  "ponder.toml", "1"};
   const ToolRegistry tools(context);
   ToolCall c{{{"question", "q"}}, "", progress_, interrupt_};
   EXPECT_THAT(tools.call("ask", c).text, StartsWith("late"));

@@ -53,7 +53,8 @@ class Conversation {
   testing::FakeClock clock_;
   testing::FakeDaemon daemon_{clock_};
   const Workspace workspace_{"/workspace", {}};
-  const ToolContext context_{daemon_, workspace_, clock_, "ponder", "ponderd", "VERSION"};
+  const ToolContext context_{daemon_,   workspace_,    clock_,   "ponder",
+                             "ponderd", "ponder.toml", "VERSION"};
   const ToolRegistry tools_{context_};
   testing::RecordingSink sink_;
   Server server_{{.version = "VERSION", .instructions = "INSTRUCTIONS"}, sink_, tools_};

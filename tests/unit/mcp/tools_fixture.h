@@ -22,7 +22,8 @@ class ToolsTest : public ::testing::Test {
   FakeDaemon daemon_{clock_};
   Workspace workspace_{dir_, {}};
   ToolContext context_{
-      daemon_, workspace_, clock_, "/bin/ponder --home /h", "/bin/ponderd --home /h", "1.2.3"};
+      daemon_,          workspace_, clock_, "/bin/ponder --home /h", "/bin/ponderd --home /h",
+      "/h/ponder.toml", "1.2.3"};
   ToolRegistry tools_{context_};
   FakeProgress progress_;
   client::Interrupt interrupt_;
