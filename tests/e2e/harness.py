@@ -254,7 +254,8 @@ class PlantingProxy:
 
         def forward(data=body):
             connection = UnixConnection(self.upstream, 70)
-            connection.request(method, target, data or None, dict(headers.items()))
+            kept = {k: v for k, v in headers.items() if k.lower() != "content-length"}
+            connection.request(method, target, data or None, kept)
             answer = connection.getresponse()
             return answer.status, answer.read()
 
@@ -264,9 +265,9 @@ class PlantingProxy:
         if submitting and self.bug == "ack_without_commit" and self.count % 5 == 0:
             status, data = 201, json.dumps({"job_id": f"{self.count:026d}", "state": "queued"}).encode()
         else:
+            status, data = forward()
             if submitting and self.bug == "submit_twice" and self.count % 5 == 0:
                 forward(json.dumps({**json.loads(body), "force_new": True}).encode())
-            status, data = forward()
         if self.bug == "corrupt_text" and "/result" in target and status == 200:
             page = json.loads(data)
             if page["text"]:

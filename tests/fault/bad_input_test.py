@@ -40,7 +40,7 @@ def main():
             ("an unknown chat effort", "POST", "/v1/chat/completions", chat(reasoning_effort="extreme"), {400}, "xhigh"),
             ("a picture", "POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": [
                 {"type": "image_url", "image_url": {"url": "data:,"}}]}]}).encode(), {400}, "image_url"),
-            ("a bad temperature", "POST", "/v1/chat/completions", chat(temperature=99), {400}, "temperature"),
+            ("a bad temperature", "POST", "/v1/chat/completions", chat(temperature=-1), {400}, "temperature"),
             ("no messages", "POST", "/v1/chat/completions", b'{"messages": []}', {400}, "messages"),
             ("a bad job id", "GET", "/v1/jobs/..%2f..%2fetc", None, {400, 404}, ""),
             ("an unknown job id", "GET", "/v1/jobs/zzzzzzzzzzzzzzzzzzzzzzzzzz", None, {404}, ""),

@@ -32,7 +32,7 @@ WHOLE = [
 
 
 def main():
-    config = "[engine]\nstall_s = 2\n"
+    config = "stall_s = 2\n"
     with Daemon("--engine", "stub") as daemon:
         (daemon.home / "ponder.toml").write_text(config)
         daemon.start()
