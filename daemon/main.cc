@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -53,6 +55,10 @@ std::unique_ptr<Generator> make_generator(const EngineSettings& settings) {
   if (!options.stub && settings.model.empty()) options.model_path = bundled_model();
   if (!options.stub && options.model_path.empty())
     return std::make_unique<NoModel>("no model configured");
+  std::error_code ec;
+  if (!options.stub && !std::filesystem::is_regular_file(options.model_path, ec))
+    return std::make_unique<NoModel>(
+        fmt::format("there is no model file {}", options.model_path.string()));
   options.n_ctx = settings.ctx;
   options.threads = settings.threads;
   options.kv = settings.kv;

@@ -3,6 +3,7 @@
 // passed down by const reference. Defaults < ponder.toml < environment < flags. The keys are the
 // rows of keys.cc; docs/config.md lists them.
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>

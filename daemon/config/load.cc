@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -70,12 +71,17 @@ void read_file(const std::filesystem::path& file, bool required, Config& config,
         fmt::format("{} line {} column {}: {}", name, where.line, where.column, e.description()));
     return;
   }
-  for (const auto& [word, node] : table) {
-    const std::string key_name(word.str());
+  std::vector<std::pair<std::string, const toml::node*>> in_order;  // the table sorts by key
+  for (const auto& [word, node] : table)
+    in_order.emplace_back(word.str(), &node);
+  std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) {
+    return a.second->source().begin.line < b.second->source().begin.line;
+  });
+  for (const auto& [key_name, node] : in_order) {
     const std::string spelling =
-        fmt::format("{} line {}: {}", name, node.source().begin.line, key_name);
+        fmt::format("{} line {}: {}", name, node->source().begin.line, key_name);
     if (const Key* key = find_key(key_name)) {
-      apply(config, *key, from_toml(node), name, spelling, problems);
+      apply(config, *key, from_toml(*node), name, spelling, problems);
     } else {
       problems.push_back(
           fmt::format("{}: unknown key; did you mean {}?", spelling, nearest_key(key_name).name));

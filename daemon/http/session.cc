@@ -18,6 +18,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <deque>
+#include <vector>
 
 #include "engine/base/ids.h"
 #include "engine/base/log.h"

@@ -30,7 +30,7 @@ class NoModel final : public Generator {
  private:
   Error error() const {
     return {ErrorCode::model_missing, reason_,
-            "install one with `ponder models`, or give --model FILE"};
+            "give --model FILE, or install one with `ponder pull`"};
   }
   const std::string reason_;
 };

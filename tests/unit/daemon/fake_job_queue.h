@@ -1,6 +1,8 @@
 #pragma once
 // A JobQueue in memory whose every answer the test decides, and a Generator beside it. Calls are
 // answered on a thread of their own, as the real queue does. Thread-safe.
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>

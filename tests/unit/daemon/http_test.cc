@@ -410,6 +410,21 @@ TEST_F(Http, SaysThatAPortIsTaken) {
   EXPECT_NE(bound.error().message.find("taken"), std::string::npos) << bound.error().message;
 }
 
+TEST_F(Http, AnswersARequestThatItsHandlerLost) {
+  server = std::make_unique<Server>(ServerLimits{});
+  ASSERT_TRUE(server->listen_unix(directory / "s"));
+  server->start([](RequestHead&) { return std::optional<Response>(); },
+                [](const ExchangePtr& exchange, const std::string&) {
+                  if (exchange->head.path == "/throws") throw std::runtime_error("planted");
+                },
+                error_response);
+  for (const char* path : {"/drops", "/throws"}) {
+    const RawResponse response = ask(get(path));
+    EXPECT_EQ(response.status, 500) << path;
+    EXPECT_EQ(response.code(), "internal");
+  }
+}
+
 TEST_F(Http, StopsCleanlyWithRequestsUnderWay) {
   serve();
   queue->on_get = [](const std::string&) { return envelope("running"); };

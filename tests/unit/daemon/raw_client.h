@@ -9,10 +9,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/json.h"
 #include "engine/base/unique_fd.h"
