@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -86,11 +87,12 @@ class QueueTest : public ::testing::Test {
     queue = std::move(*opened);
   }
   /// As after kill -9: a second queue on a copy of the files as they are now.
-  void reopen_after_crash() {
+  void reopen_after_crash(const std::function<void()>& after_copy = {}) {
     const auto copy = dir / "crashed";
     std::filesystem::create_directory(copy);
     for (const char* name : {"ponder.db", "ponder.db-wal"})
       std::filesystem::copy_file(dir / name, copy / name);
+    if (after_copy) after_copy();
     queue.reset();
     for (const char* name : {"ponder.db", "ponder.db-wal", "ponder.db-shm"})
       std::filesystem::remove(dir / name);
