@@ -1,7 +1,15 @@
 #pragma once
 // What the model writes, token by token, split into thinking, answer and tool calls (the Qwen XML
 // form, arguments typed by the tool's JSON schema). One state machine per output stream; the same
-// events however the text falls into tokens. Not thread-safe.
+// events however the text falls into tokens (neighbouring SplitTexts of one channel are one text).
+// Not thread-safe.
+//
+// Thinking loses the white space around it, the answer the line breaks between </think> and its
+// first line; a second <think> at the start is dropped; <tool_call> closes thinking that is still
+// open. White space before a tag, and what may be the beginning of one, is held back. Control
+// tokens other than these tags have no text.
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,6 +29,9 @@ using SplitEvent = std::variant<SplitText, ToolCall>;
 struct SplitterOptions {
   bool starts_thinking = true;  ///< the prompt ended in <think>\n
   json::array tools = {};       ///< for the types of arguments
+  /// Goes into the ids of calls; give each turn of a conversation another one, so that no two
+  /// calls of it share an id.
+  std::uint64_t call_id_seed = 0;
 };
 
 enum class Phase { thinking, answering, tool_call };

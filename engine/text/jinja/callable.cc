@@ -51,6 +51,7 @@ Outcome<bool> Bound::flag(std::size_t i, bool fallback) const {
 
 Outcome<Value> call(Context& context, const Callable& callable, const Value& self,
                     const Arguments& arguments) {
+  TRY_VOID(context.meter().step(2));
   TRY(const Bound bound, Bound::bind(callable.name, callable.parameters, arguments));
   return callable.run(context, self, bound);
 }

@@ -490,8 +490,9 @@ Outcome<Step> ExpressionParser::test_step() {
                         !token.is_name("or") && !token.is_name("and"));
   if (token.is_symbol("(")) {
     TRY(step.arguments, arguments());
+  } else if (token.is_name("is")) {
+    return unexpected("no second 'is'");
   } else if (operand && step.test->arguments > 0) {
-    if (token.is_name("is")) return unexpected("no second 'is'");
     const Deeper deeper(*this);
     TRY_VOID(deeper.check());
     TRY(ExprPointer base, primary());

@@ -34,7 +34,7 @@ Outcome<Value> do_trim(Context& c, const Value& self, const Bound& args) {
   TRY(const TextPointer text, as_text(c, self));
   std::optional<std::string_view> chars;
   if (args[0] && args[0]->text()) chars = args[0]->text()->bytes();
-  TRY_VOID(c.meter().work(text->size() * (chars ? chars->size() / 8 + 1 : 1)));
+  TRY_VOID(c.meter().work(text->size() * (chars ? chars->size() + 1 : 1)));
   return c.maker().text(strip(*text, chars, true, true));
 }
 
@@ -83,7 +83,8 @@ Outcome<Value> do_escape(Context& c, const Value& self, const Bound&) {
 }
 
 Outcome<Value> do_indent(Context& c, const Value& self, const Bound& args) {
-  TRY(const TextPointer text, as_text(c, self));
+  const MarkedText* text = self.text();
+  if (!text) return fault(fmt::format("indent needs a str, not a {}", type_name(self)));
   TRY(const bool first, args.flag(1, false));
   TRY(const bool blank, args.flag(2, false));
   MarkedText indention;
@@ -111,7 +112,7 @@ Outcome<Value> do_indent(Context& c, const Value& self, const Bound& args) {
 
 Outcome<Value> do_length(Context& c, const Value& self, const Bound&) {
   if (const MarkedText* text = self.text()) {
-    TRY_VOID(c.meter().work(text->size()));
+    TRY_VOID(c.meter().work(4 * text->size()));
     return Value(Int{count_code_points(text->bytes())});
   }
   if (const Dict* dict = self.dict()) return Value(static_cast<Int>(dict->entries.size()));
@@ -208,6 +209,7 @@ bool truncate_to_int(double d, Int& out) {
 }
 
 Outcome<Value> do_int(Context&, const Value& self, const Bound& args) {
+  if (self.is_undefined()) return fault("int of a value that is not defined");
   TRY(const std::int64_t base, args.integer(1, 10));
   if (base < 2 || base > 36) return fault("int: the base must be from 2 to 36");
   Int n = 0;
@@ -224,6 +226,7 @@ Outcome<Value> do_int(Context&, const Value& self, const Bound& args) {
 }
 
 Outcome<Value> do_float(Context&, const Value& self, const Bound& args) {
+  if (self.is_undefined()) return fault("float of a value that is not defined");
   double d = 0;
   if (self.as_double(d)) return Value(d);
   if (self.text() && parse_double(self.text()->bytes(), d)) return Value(d);

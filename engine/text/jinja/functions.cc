@@ -73,6 +73,7 @@ Outcome<Value> do_dict(Context& c, const Value&, const Bound& args) {
 Outcome<Value> do_namespace(Context& c, const Value&, const Bound& args) {
   TRY(auto entries, entries_of(c, args.all()));
   TRY(const Value unique, c.maker().dict(std::move(entries)));
+  TRY_VOID(c.meter().step(8));
   TRY(Namespace* const made, c.new_namespace());
   for (const auto& [key, value] : unique.dict()->entries) {
     if (!key.text()) return fault("a namespace's names are strings");

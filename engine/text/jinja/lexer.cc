@@ -150,7 +150,8 @@ class Lexer {
   Outcome<void> lex_raw() {
     const int start_line = line_;
     char sign = '\0';
-    finish_tag(word_tag_end("raw", at_, &sign), sign, false);
+    const std::size_t after = word_tag_end("raw", at_, &sign);
+    finish_tag(after, sign, false);
     const std::size_t begin = at_;
     for (std::size_t tag = text_.find("{%", at_); tag != std::string_view::npos;
          tag = text_.find("{%", tag + 2)) {

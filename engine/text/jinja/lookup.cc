@@ -101,7 +101,7 @@ Outcome<Value> get_item(Context& context, const Value& value, const Value& key) 
     return list->items[static_cast<std::size_t>(index)];
   }
   if (const MarkedText* text = value.text(); text && key.as_int(index)) {
-    TRY_VOID(context.meter().work(text->size()));
+    TRY_VOID(context.meter().work(8 * text->size()));
     const Int length = count_code_points(text->bytes());
     if (index < 0) index += length;
     if (index < 0 || index >= length) return Value();
@@ -118,7 +118,7 @@ Outcome<Value> get_slice(Context& context, const Value& value, const Value* star
                          const Value* stop, const Value* stride) {
   if (value.is_undefined()) return undefined_part("a slice");
   if (const MarkedText* text = value.text()) {
-    TRY_VOID(context.meter().work(2 * text->size()));
+    TRY_VOID(context.meter().work(8 * text->size()));
     const std::string_view bytes = text->bytes();
     const std::int64_t length = count_code_points(bytes);
     TRY(const SliceBounds b, slice_bounds(length, start, stop, stride));

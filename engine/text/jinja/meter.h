@@ -30,7 +30,7 @@ struct Limits {
   std::int64_t steps = 1'000'000;
   std::int64_t output_bytes = std::int64_t{16} << 20;   // of the prompt and of any one string
   std::int64_t held_bytes = std::int64_t{64} << 20;     // in values at one time
-  std::int64_t worked_bytes = std::int64_t{192} << 20;  // copied or read in one render
+  std::int64_t worked_bytes = std::int64_t{128} << 20;  // copied or read in one render
   int depth = 64;                                       // nesting of the source; of macro calls
   int levels = 400;                                     // nesting of evaluation altogether
   std::int64_t range = 100'000;                         // numbers of one range(), as in Jinja2
@@ -49,11 +49,12 @@ class Meter {
     if (steps_ > limits_.steps) return fault("the template takes more than 1,000,000 steps");
     return {};
   }
-  /// Bytes copied; for work that costs more a byte, count it several times.
+  /// Bytes copied, about 0.3 ns each; work that costs more a byte counts several times: 4 for
+  /// reading byte by byte, 8 to 16 for reading or mapping characters.
   Outcome<void> work(std::size_t bytes) {
     worked_ += static_cast<std::int64_t>(bytes);
     if (worked_ > limits_.worked_bytes)
-      return fault("the template copies more than 192 MiB of text");
+      return fault("the template copies more than 128 MiB of text");
     return {};
   }
   /// Refuses a string that would be too long; call before building it.

@@ -44,7 +44,7 @@ Outcome<Value> list_of(Context& c, Texts texts) {
 Outcome<Value> strip_sides(Context& c, const Value& self, const Bound& args, bool left,
                            bool right) {
   TRY(const auto chars, optional_text(args, 0));
-  const std::size_t set = chars ? chars->size() / 8 + 1 : 1;
+  const std::size_t set = chars ? chars->size() + 1 : 1;
   TRY_VOID(c.meter().work(self.text()->size() * set));
   return c.maker().text(strip(*self.text(), chars, left, right));
 }

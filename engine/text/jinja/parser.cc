@@ -84,8 +84,12 @@ class StatementParser {
           tag == "break" ? StatementKind::break_loop : StatementKind::continue_loop, line);
     }
     if (tag == "print") {
-      TRY(ExprPointer expr, in_.tuple(true, false));
-      return std::make_unique<Print>(std::move(expr), line);
+      auto values = std::make_unique<Concat>(line);
+      do {
+        TRY(ExprPointer value, in_.expression());
+        values->operands.push_back(std::move(value));
+      } while (in_.skip_symbol(","));
+      return std::make_unique<Print>(std::move(values), line);
     }
     return fault(fmt::format("the tag '{}' is not known", tag.substr(0, 60)), line);
   }

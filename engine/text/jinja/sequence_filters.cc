@@ -16,13 +16,15 @@ namespace {
 
 using Items = std::vector<Value>;
 
-/// value.a.b.0 for the path "a.b.0", as the attribute= arguments mean it.
-Outcome<Value> follow(Context& c, const Value& value, const Value& path) {
+/// value.a.b.0 for the path "a.b.0", as the attribute= arguments mean it. Where a part of the path
+/// is missing, `fallback` stands for it if there is one.
+Outcome<Value> follow(Context& c, const Value& value, const Value& path,
+                      const Value* fallback = nullptr) {
   Int index = 0;
-  if (path.as_int(index)) return c.item(value, path);
-  if (!path.text()) return fault("an attribute must be a name or a number");
+  if (!path.text() && !path.as_int(index)) return fault("an attribute must be a name or a number");
+  const std::string whole = path.text() ? path.text()->bytes() : format_int(index);
   Value at = value;
-  std::string_view rest = path.text()->bytes();
+  std::string_view rest = whole;
   while (true) {
     const std::size_t dot = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, dot);
@@ -31,13 +33,13 @@ Outcome<Value> follow(Context& c, const Value& value, const Value& path) {
     const bool is_number =
         !part.empty() && read.ec == std::errc() && read.ptr == part.data() + part.size();
     TRY_VOID(c.meter().step());
-    if (is_number) {
-      TRY(at, c.item(at, Value(Int{number})));
-    } else {
-      // Jinja2 looks at items first here, so that a key wins over a method of the same name.
-      TRY(const Value key, c.maker().text(std::string(part)));
-      TRY(at, c.item(at, key));
+    Value key{Int{number}};
+    if (!is_number) {
+      TRY(key, c.maker().text(std::string(part)));
     }
+    // Items come before attributes here, so that a key wins over a method of the same name.
+    TRY(at, c.item(at, key));
+    if (fallback && at.is_undefined()) at = *fallback;
     if (dot == rest.size()) return at;
     rest.remove_prefix(dot + 1);
   }
@@ -268,8 +270,8 @@ Outcome<Value> do_map(Context& c, const Value& self, const Bound& args) {
   if (const Value* attribute = named(all, "attribute")) {
     const Value* fallback = named(all, "default");
     for (const Value& item : list->items) {
-      TRY(Value found, follow(c, item, *attribute));
-      mapped.push_back(fallback && found.is_undefined() ? *fallback : std::move(found));
+      TRY(Value found, follow(c, item, *attribute, fallback));
+      mapped.push_back(std::move(found));
     }
     return c.maker().list(std::move(mapped), List::Kind::generator);
   }

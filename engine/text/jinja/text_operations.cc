@@ -10,7 +10,7 @@
 namespace ponder::text::jinja {
 namespace {
 
-constexpr std::int64_t kStepsPerPart = 2;
+constexpr std::int64_t kStepsPerPart = 4;
 
 std::size_t read(std::string_view text, std::size_t at, char32_t& c) {
   return static_cast<std::size_t>(std::max(1, decode_utf8(text, at, c)));
@@ -195,7 +195,7 @@ Outcome<std::vector<MarkedText>> split(Meter& meter, const MarkedText& text,
     at += leading_space(bytes.substr(at));
     if (at >= bytes.size()) return parts;
     if (limit == 0) {
-      parts.push_back(strip(text.slice(at, bytes.size()), std::nullopt, false, true));
+      parts.push_back(text.slice(at, bytes.size()));
       return parts;
     }
     TRY_VOID(meter.step(kStepsPerPart));

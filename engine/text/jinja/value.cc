@@ -358,7 +358,7 @@ Outcome<ListPointer> iterate(ValueMaker& maker, const Value& value) {
     char32_t c = 0;
     for (std::size_t i = 0; i < text->size();) {
       const auto n = static_cast<std::size_t>(std::max(1, decode_utf8(text->bytes(), i, c)));
-      TRY_VOID(maker.meter().step());
+      TRY_VOID(maker.meter().step(4));  // makes a value of each
       TRY(Value character, maker.text(text->slice(i, i + n)));
       items.push_back(std::move(character));
       i += n;
