@@ -19,6 +19,7 @@ text::SplitterOptions splitter_options(const GenerationRequest& request, bool st
   text::SplitterOptions options;
   options.starts_thinking = starts_thinking;
   options.tools = request.chat.tools;
+  options.call_id_seed = random_u64();
   return options;
 }
 
@@ -64,7 +65,7 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
   const std::int64_t position = plan_.prompt_tokens + static_cast<std::int64_t>(tokens_.size());
   const text::TokenId id = sample::sample(logits.first(known), sampling_, tokens_, position);
   if (tokenizer_.is_end(id) && !ignore_eos_) {
-    const bool whole = splitter_.thinking_closed() && !splitter_.call_unfinished();
+    const bool whole = splitter_.phase() == text::Phase::answering;
     end(whole ? Finish::end_token : Finish::stream_lost);
   } else {
     take(id);
@@ -117,9 +118,7 @@ void OutputStream::tell(const std::vector<text::SplitEvent>& events, Channel cha
     sink_->on_delta({channel, "", std::exchange(tokens, {})});
   for (const text::SplitEvent& event : events) {
     if (const auto* call = std::get_if<ToolCall>(&event)) {
-      ToolCallMade made{*call};
-      if (made.call.id.empty()) made.call.id = "call_" + random_hex(12);
-      sink_->on_tool_call(made);
+      sink_->on_tool_call({*call});
       continue;
     }
     const auto& piece = std::get<text::SplitText>(event);

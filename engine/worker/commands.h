@@ -13,17 +13,51 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitRefused = 1;
 inline constexpr int kExitUsage = 2;
 
+struct ModelArguments {
+  std::string file;
+  std::int64_t n_ctx = 0;  ///< 0: the file's, at most 32,768
+  int threads = 0;         ///< 0: the machine's cores
+  std::string kv = "f16";
+  std::int64_t chunk = 512;
+};
+
+Result<int> run_info(const ModelArguments& model, bool as_json);
+
+Result<int> run_tokenize(const ModelArguments& model, bool special);
+Result<int> run_detokenize(const ModelArguments& model);
+Result<int> run_render(const ModelArguments& model);
+
+Result<int> run_logits(const ModelArguments& model, int top, bool full);
+
+struct GenerateArguments {
+  ModelArguments model;
+  std::int64_t n = 128;
+  double temperature = 0;
+  std::uint64_t seed = 0;
+  bool ignore_eos = false;
+  bool with_ids = false;
+};
+Result<int> run_generate(const GenerateArguments& arguments);
+
+struct BenchArguments {
+  ModelArguments model;
+  std::vector<std::int64_t> prompts = {512};  ///< lengths of prefill tests; 0: none
+  std::vector<std::int64_t> outputs = {128};  ///< lengths of decode tests; 0: none
+  std::int64_t depth = 0;                     ///< tokens in the sequence before a test begins
+  int repetitions = 5;
+};
+Result<int> run_bench(const BenchArguments& arguments);
+
+Result<int> run_selftest(const ModelArguments& model);
+
 /// How the daemon starts a worker (engine/generator/worker_process.h).
 struct WorkerArguments {
   int fd = -1;     ///< the socket
   int parent = 0;  ///< the daemon's pid; the worker does not outlive it
   bool stub = false;
-  std::string model;
+  ModelArguments model;
   std::string model_id;     ///< empty: from the file's name
   std::string model_class;  ///< empty: from the file's name
-  std::int64_t n_ctx = 0;
-  int threads = 0;
-  std::string kv = "f16";
 };
 Result<int> run_worker(const WorkerArguments& arguments);
 

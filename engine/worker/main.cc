@@ -1,4 +1,6 @@
-// ponder-engine: a model in one process, for the daemon and as a tool.
+// ponder-engine: a model in one process, for the daemon and as a tool. The whole command line is
+// here; each command is a file of its own. Exit codes: 0, 1 (refused, one sentence on stderr),
+// 2 (usage).
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -10,37 +12,141 @@ namespace {
 
 using Command = std::function<Result<int>()>;
 
-void add_worker(CLI::App& app, Command& chosen) {
-  auto arguments = std::make_shared<WorkerArguments>();
-  CLI::App* command = app.add_subcommand("worker", "serve a daemon (internal)");
-  command->group("");  // not in the help
-  command->add_option("--fd", arguments->fd)->required();
-  command->add_option("--parent", arguments->parent)->required();
-  command->add_flag("--stub", arguments->stub);
-  command->add_option("--model", arguments->model);
-  command->add_option("--model-id", arguments->model_id);
-  command->add_option("--model-class", arguments->model_class);
-  command->add_option("--ctx", arguments->n_ctx);
-  command->add_option("--threads", arguments->threads);
-  command->add_option("--kv", arguments->kv);
-  command->callback([=, &chosen] { chosen = [=] { return run_worker(*arguments); }; });
+/// What the command line asked for, filled while it is parsed.
+struct Chosen {
+  Command command;
+  ModelArguments model;
+  bool flag = false;  ///< --json, --special, --full
+  int top = 10;
+  GenerateArguments generate;
+  BenchArguments bench;
+  WorkerArguments worker;
+  std::string device = "cpu";
+  int spec = 0;
+};
+
+void add_model(CLI::App& command, ModelArguments& model, bool computes) {
+  command.add_option("MODEL", model.file, "a GGUF file")->required();
+  if (!computes) return;
+  command.add_option("--ctx", model.n_ctx, "window in tokens")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+  command.add_option("--threads", model.threads, "0: one for each core")
+      ->check(CLI::Range(0, 1024));
+  command.add_option("--kv", model.kv, "how the attention cache is kept")
+      ->check(CLI::IsMember({"f32", "f16", "q8_0", "r4"}));
+  command.add_option("--chunk", model.chunk, "tokens of one prefill step")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+}
+
+Result<void> refuse_what_is_not_built(const Chosen& chosen) {
+  if (chosen.device != "cpu")
+    return fail(ErrorCode::bad_request, "this engine computes on the CPU only", "use --device cpu");
+  if (chosen.spec > 0)
+    return fail(ErrorCode::bad_request, "this engine does not draft tokens", "leave --spec away");
+  return {};
+}
+
+void add_text_commands(CLI::App& app, Chosen& chosen) {
+  CLI::App* info =
+      app.add_subcommand("info", "what a file is, needs, and what of it is unsupported");
+  add_model(*info, chosen.model, true);
+  info->add_flag("--json", chosen.flag);
+  info->callback([&] { chosen.command = [&] { return run_info(chosen.model, chosen.flag); }; });
+
+  CLI::App* tokenize = app.add_subcommand("tokenize", "stdin to token ids");
+  add_model(*tokenize, chosen.model, false);
+  tokenize->add_flag("--special", chosen.flag, "texts of special tokens become their ids");
+  tokenize->callback(
+      [&] { chosen.command = [&] { return run_tokenize(chosen.model, chosen.flag); }; });
+
+  CLI::App* detokenize = app.add_subcommand("detokenize", "token ids on stdin to their bytes");
+  add_model(*detokenize, chosen.model, false);
+  detokenize->callback([&] { chosen.command = [&] { return run_detokenize(chosen.model); }; });
+
+  CLI::App* render =
+      app.add_subcommand("render", "a chat request on stdin to the prompt and its ids");
+  add_model(*render, chosen.model, false);
+  render->callback([&] { chosen.command = [&] { return run_render(chosen.model); }; });
+}
+
+void add_model_commands(CLI::App& app, Chosen& chosen) {
+  CLI::App* logits = app.add_subcommand("logits", "what the model expects after each id on stdin");
+  add_model(*logits, chosen.model, true);
+  logits->add_option("--top", chosen.top, "ids a position")->check(CLI::Range(0, 1 << 24));
+  logits->add_flag("--full", chosen.flag, "all logits too");
+  logits->callback(
+      [&] { chosen.command = [&] { return run_logits(chosen.model, chosen.top, chosen.flag); }; });
+
+  GenerateArguments& g = chosen.generate;
+  CLI::App* generate = app.add_subcommand("generate", "continue the rendered prompt on stdin");
+  add_model(*generate, g.model, true);
+  generate->add_option("-n", g.n, "tokens at most")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 32));
+  generate->add_option("--temp", g.temperature, "0: the likeliest token")
+      ->check(CLI::Range(0.0, 100.0));
+  generate->add_option("--seed", g.seed);
+  generate->add_flag("--ignore-eos", g.ignore_eos, "an end token is a token like any other");
+  generate->add_flag("--ids", g.with_ids, "the ids too, in the line on stderr");
+  generate->add_option("--spec", chosen.spec, "tokens drafted a step")->check(CLI::Range(0, 64));
+  generate->callback([&] { chosen.command = [&] { return run_generate(g); }; });
+
+  CLI::App* selftest =
+      app.add_subcommand("selftest", "the same tokens by every way through the engine");
+  add_model(*selftest, chosen.model, true);
+  selftest->callback([&] { chosen.command = [&] { return run_selftest(chosen.model); }; });
+}
+
+void add_bench(CLI::App& app, Chosen& chosen) {
+  BenchArguments& b = chosen.bench;
+  const auto tokens = CLI::Range(std::int64_t{0}, std::int64_t{1} << 32);
+  CLI::App* bench = app.add_subcommand("bench", "speed, and how near it is to what memory gives");
+  add_model(*bench, b.model, true);
+  bench->add_option("-p", b.prompts, "prefill lengths; 0: none")->delimiter(',')->check(tokens);
+  bench->add_option("-n", b.outputs, "decode lengths; 0: none")->delimiter(',')->check(tokens);
+  bench->add_option("-d", b.depth, "tokens in the sequence before a test")->check(tokens);
+  bench->add_option("-r", b.repetitions, "repetitions")->check(CLI::Range(1, 1000));
+  bench->add_option("--device", chosen.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  bench->add_option("--spec", chosen.spec, "tokens drafted a step")->check(CLI::Range(0, 64));
+  bench->callback([&] { chosen.command = [&] { return run_bench(b); }; });
+}
+
+void add_worker(CLI::App& app, Chosen& chosen) {
+  WorkerArguments& w = chosen.worker;
+  CLI::App* worker = app.add_subcommand("worker", "serve a daemon (internal)");
+  worker->group("");  // not in the help
+  worker->add_option("--fd", w.fd)->required();
+  worker->add_option("--parent", w.parent)->required();
+  worker->add_flag("--stub", w.stub);
+  worker->add_option("--model", w.model.file);
+  worker->add_option("--model-id", w.model_id);
+  worker->add_option("--model-class", w.model_class);
+  worker->add_option("--ctx", w.model.n_ctx);
+  worker->add_option("--threads", w.model.threads);
+  worker->add_option("--kv", w.model.kv);
+  worker->callback([&] { chosen.command = [&] { return run_worker(w); }; });
 }
 
 int run(int argc, char** argv) {
   CLI::App app("One language model in one process.", "ponder-engine");
-  app.set_version_flag("--version", PONDER_VERSION);
+  app.set_version_flag("--version", "ponder-engine " PONDER_VERSION);
   app.require_subcommand(1);
-  Command chosen;
+  Chosen chosen;
+  add_text_commands(app, chosen);
+  add_model_commands(app, chosen);
+  add_bench(app, chosen);
   add_worker(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kExitDone : kExitUsage;
   }
-  Result<int> code = chosen();
+  const Result<void> built = refuse_what_is_not_built(chosen);
+  const Result<int> code = built ? chosen.command() : fail(built.error());
   if (code) return *code;
-  std::fprintf(stderr, "ponder-engine: %s%s%s\n", code.error().message.c_str(),
-               code.error().hint.empty() ? "" : "; ", code.error().hint.c_str());
+  const Error& error = code.error();
+  const bool closed = error.message.ends_with('.');
+  std::fprintf(stderr, "ponder-engine: %s%s%s\n", error.message.c_str(),
+               error.hint.empty() ? "" : (closed ? " " : "; "), error.hint.c_str());
   return kExitRefused;
 }
 

@@ -12,6 +12,8 @@
 #include "engine/base/log.h"
 #include "engine/base/unique_fd.h"
 #include "engine/generator/protocol.h"
+#include "engine/run/local_generator.h"
+#include "engine/worker/command_input.h"
 #include "engine/worker/commands.h"
 #include "engine/worker/stub_generator.h"
 #include "engine/worker/worker_server.h"
@@ -35,6 +37,15 @@ void tie_to_parent(int parent) {
   if (::getppid() != parent) ::_exit(kExitDone);
 }
 
+Result<run::LoadedModel> load_for_worker(const WorkerArguments& arguments) {
+  run::EngineOptions options;
+  options.model_path = arguments.model.file;
+  options.model_id = arguments.model_id;
+  options.model_class = arguments.model_class;
+  TRY(options.load, load_options(arguments.model));
+  return run::load_model(options);
+}
+
 }  // namespace
 
 Result<int> run_worker(const WorkerArguments& arguments) {
@@ -42,11 +53,18 @@ Result<int> run_worker(const WorkerArguments& arguments) {
   tie_to_parent(arguments.parent);
   UniqueFd socket(arguments.fd);
   if (arguments.stub) {
-    StubGenerator stub(arguments.n_ctx);
+    StubGenerator stub(arguments.model.n_ctx);
     serve(std::move(socket), stub);
   }
-  refuse(socket.get(), Error{ErrorCode::model_missing, "no model was given to the worker"});
-  return protocol::kExitModelUnusable;
+  Result<run::LoadedModel> loaded = load_for_worker(arguments);
+  if (!loaded) {
+    Error error = loaded.error();
+    log_error(error.message);
+    refuse(socket.get(), error);
+    return protocol::kExitModelUnusable;
+  }
+  run::LocalGenerator generator(std::move(*loaded));
+  serve(std::move(socket), generator);
 }
 
 }  // namespace ponder::worker

@@ -1,0 +1,125 @@
+// `ponder-engine bench MODEL`: speed of prefill and decode, and how near decode comes to what
+// this machine can read.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/base/json.h"
+#include "engine/worker/command_input.h"
+#include "engine/worker/commands.h"
+#include "engine/worker/greedy.h"
+#include "engine/worker/read_bandwidth.h"
+
+namespace ponder::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Ids that look like nothing: speed does not depend on them, only that they are not all one.
+std::vector<text::TokenId> some_ids(std::int64_t n, std::int32_t vocab) {
+  std::vector<text::TokenId> ids;
+  std::uint64_t x = 88172645463325252u;  // xorshift64 with a fixed start
+  for (std::int64_t i = 0; i < n; ++i) {
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    ids.push_back(static_cast<text::TokenId>(x % static_cast<std::uint64_t>(vocab)));
+  }
+  return ids;
+}
+
+struct Test {
+  bool prefill = true;
+  std::int64_t n = 0;
+};
+
+class Bench {
+ public:
+  Bench(const BenchArguments& arguments, models::Model& model, double read_gb_per_s)
+      : arguments_(arguments),
+        model_(model),
+        read_gb_per_s_(read_gb_per_s),
+        logits_(static_cast<std::size_t>(model.vocab())) {}
+
+  Result<void> run(const Test& test) {
+    if (test.n + arguments_.depth > model_.n_ctx())
+      return fail(ErrorCode::context_length_exceeded,
+                  fmt::format("a test of {} tokens at depth {} does not fit the window of {}",
+                              test.n, arguments_.depth, model_.n_ctx()),
+                  "give a larger --ctx");
+    const std::unique_ptr<models::SequenceState> sequence = model_.new_sequence();
+    std::vector<double> speeds;
+    for (int i = -1; i < arguments_.repetitions; ++i) {  // the first is for warming up
+      TRY(const double speed, once(*sequence, test));
+      if (i >= 0) speeds.push_back(speed);
+    }
+    std::sort(speeds.begin(), speeds.end());
+    return write_stdout(to_json(row(test, speeds)) + "\n");
+  }
+
+ private:
+  Result<double> once(models::SequenceState& sequence, const Test& test) {
+    sequence.clear();
+    const std::vector<text::TokenId> ids = some_ids(arguments_.depth + test.n, model_.vocab());
+    const auto depth = static_cast<std::size_t>(arguments_.depth);
+    TRY_VOID(read_prompt(model_, sequence, std::span(ids).first(depth), model_.chunk(), logits_));
+    const auto timed = std::span(ids).subspan(depth);
+    const Clock::time_point began = Clock::now();
+    if (test.prefill) {
+      TRY_VOID(read_prompt(model_, sequence, timed, model_.chunk(), logits_));
+    } else {
+      for (std::size_t i = 0; i < timed.size(); ++i)  // with logits each time, as decode needs them
+        TRY_VOID(model_.forward(sequence, timed.subspan(i, 1), 1, logits_));
+    }
+    const double s = std::chrono::duration<double>(Clock::now() - began).count();
+    return static_cast<double>(test.n) / s;
+  }
+
+  json::object row(const Test& test, const std::vector<double>& sorted) const {
+    const std::size_t n = sorted.size();
+    const double median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+    // Weights are read once a forward pass: for each token of decode, once a chunk of prefill.
+    const std::int64_t passes =
+        test.prefill ? (test.n + model_.chunk() - 1) / model_.chunk() : test.n;
+    const double bytes_per_token = static_cast<double>(model_.weight_bytes()) *
+                                   static_cast<double>(passes) / static_cast<double>(test.n);
+    return {{"test", fmt::format("{}{}", test.prefill ? "pp" : "tg", test.n)},
+            {"n", test.n},
+            {"depth", arguments_.depth},
+            {"threads", model_.threads()},
+            {"device", model_.device()},
+            {"kv", arguments_.model.kv},
+            {"spec", 0},
+            {"reps", arguments_.repetitions},
+            {"tokens_per_s", {{"median", median}, {"min", sorted.front()}, {"max", sorted.back()}}},
+            {"bytes_per_token", static_cast<std::int64_t>(bytes_per_token)},
+            {"read_gb_per_s", read_gb_per_s_},
+            {"read_fraction", bytes_per_token * median / 1e9 / read_gb_per_s_}};
+  }
+
+  const BenchArguments& arguments_;
+  models::Model& model_;
+  const double read_gb_per_s_;
+  std::vector<float> logits_;
+};
+
+}  // namespace
+
+Result<int> run_bench(const BenchArguments& arguments) {
+  TRY(const run::LoadedModel loaded, load(arguments.model));
+  models::Model& model = *loaded.model;
+  std::vector<Test> tests;
+  for (const std::int64_t n : arguments.prompts)
+    if (n > 0) tests.push_back({true, n});
+  for (const std::int64_t n : arguments.outputs)
+    if (n > 0) tests.push_back({false, n});
+  // Past every cache a larger buffer reads no differently, and the weights are in memory too.
+  const std::uint64_t buffer = std::min<std::uint64_t>(model.weight_bytes(), 4ull << 30);
+  Bench bench(arguments, model, measure_read_gb_per_s(buffer, model.threads()));
+  for (const Test& test : tests)
+    TRY_VOID(bench.run(test));
+  return kExitDone;
+}
+
+}  // namespace ponder::worker
