@@ -1,6 +1,10 @@
 #pragma once
-// Sixteen lanes in standard C++: what every other instruction set must equal bit for bit. See
-// simd.md in docs/kernels.md for what each function means. One translation unit includes this.
+// Sixteen lanes in standard C++: what every other instruction set must equal bit for bit. F is 16
+// floats, I is 16 integers of 32 bits or 64 bytes, by use. Every lane is rounded as IEEE 754 says,
+// fma once; min and max return their second argument where the comparison is false; sums over
+// lanes go by halves (lane i + lane i + 8, then 4, 2, 1). dot_*: 16 rows times the same columns:
+// code byte k of dword r belongs to row r, `a` are the columns of one token, all of them exact.
+// One translation unit includes this.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
