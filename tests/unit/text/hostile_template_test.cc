@@ -19,10 +19,26 @@ std::string repeat(std::string_view part, int times) {
   return all;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSlower = 20;  // sanitizers check every range that memmem may read
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr double kSlower = 20;
+#else
+constexpr double kSlower = 1;
+#endif
+#else
+constexpr double kSlower = 1;
+#endif
+
 struct Hostile {
   const char* name;
   std::string source;
 };
+
+void PrintTo(const Hostile& hostile, std::ostream* out) {
+  *out << hostile.name;
+}
 
 std::vector<Hostile> hostile_templates() {
   const std::string forever = "{% for a in range(99999) %}{% for b in range(99999) %}";
@@ -130,14 +146,15 @@ TEST_P(HostileTemplate, EndsWithASentenceAndSoon) {
   EXPECT_FALSE(error->message.empty());
   EXPECT_LT(error->message.size(), 600u);
   RecordProperty("milliseconds", static_cast<int>(seconds * 1000));
-  // At most 0.1 s in a release build on a quiet machine; the rest is room for sanitizers.
-  EXPECT_LT(seconds, 1.0) << error->message;
+  // At most 0.1 s in a release build on a quiet machine; the rest is room for a busy one.
+  EXPECT_LT(seconds, 1.0 * kSlower) << error->message;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostileTemplate, testing::ValuesIn(hostile_templates()),
                          [](const auto& hostile) { return std::string(hostile.param.name); });
 
 TEST(HostileTemplates, KeepMemorySmall) {
+  if (kSlower > 1) GTEST_SKIP() << "sanitizers keep freed memory";
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   for (const Hostile& hostile : hostile_templates()) {
@@ -146,7 +163,8 @@ TEST(HostileTemplates, KeepMemorySmall) {
     EXPECT_FALSE(rendered) << hostile.name;
   }
   getrusage(RUSAGE_SELF, &after);
-  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 256 * 1024);  // KiB; limits add up to less
+  RecordProperty("kib", static_cast<int>(after.ru_maxrss - before.ru_maxrss));
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 128 * 1024);  // KiB; limits add up to less
 }
 
 TEST(HostileTemplates, ReachNothingOfTheHost) {
