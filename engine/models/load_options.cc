@@ -34,11 +34,17 @@ std::uint64_t machine_memory() {
   return kUnknown;
 }
 
-std::uint64_t group_memory(const char* limit_file, const char* use_file) {
+/// What a control group may still take: its use counts page cache, which the kernel gives back.
+std::uint64_t group_memory(const char* limit_file, const char* use_file, const char* stat_file) {
   const std::uint64_t limit = number_in(limit_file), use = number_in(use_file);
   if (limit == kUnknown || use == kUnknown || limit >= (1ull << 60)) return kUnknown;
-  // use counts page cache that the kernel would give back, so only a part of it is really taken
-  return limit > use / 2 ? limit - use / 2 : 0;
+  std::ifstream in(stat_file);
+  std::string key;
+  std::uint64_t value = 0, cache = 0;
+  while (in >> key >> value)
+    if (key == "inactive_file" || key == "active_file") cache += value;
+  const std::uint64_t taken = use - std::min(use, cache);
+  return limit - std::min(limit, taken);
 }
 
 }  // namespace
@@ -70,9 +76,11 @@ std::uint64_t arena_bytes(std::uint64_t bytes) {
 
 std::uint64_t available_memory() {
   return std::min({machine_memory(),
-                   group_memory("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+                   group_memory("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
+                                "/sys/fs/cgroup/memory.stat"),
                    group_memory("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                "/sys/fs/cgroup/memory/memory.usage_in_bytes")});
+                                "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+                                "/sys/fs/cgroup/memory/memory.stat")});
 }
 
 Result<void> check_memory(const MemoryNeed& need) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "kernels/quant/formats.h"
 #include "tests/support/model_files.h"

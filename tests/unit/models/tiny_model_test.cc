@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "engine/base/log.h"
+#include "engine/models/registry.h"
 #include "kernels/core/arena.h"
 #include "tests/support/allocations.h"
 #include "tests/support/memory_file.h"
@@ -342,6 +342,14 @@ TEST(TinyModelLoads, SizesMemoryByWhatItTakes) {
   const auto wide =
       memory_need(**gguf, {.n_ctx = 512, .threads = 1, .kv = KvType::f32, .chunk = 64});
   EXPECT_EQ(wide->kv, 2 * need->kv);
+}
+
+TEST(TinyModelLoads, RefusesWhatTheMachineCannotHold) {
+  EXPECT_TRUE(check_memory({.total = 1}));
+  const auto refused = check_memory({.weights = 1ull << 60, .total = 1ull << 60});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
+  EXPECT_SAYS(refused.error().message, "The model needs 1099511627776 MiB");
 }
 
 TEST(TinyModelLoads, SizesTheBundledFilesByTheirTensors) {
