@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <set>
+
 #include "jobs/job.h"
 #include "jobs/job_text.h"
 #include "jobs/scheduler.h"
@@ -29,6 +32,22 @@ TEST(Job, TerminalStatesLeadOnlyToExpired) {
   EXPECT_TRUE(is_legal(State::running, State::queued));
   EXPECT_FALSE(is_legal(State::queued, State::completed));
   EXPECT_FALSE(is_legal(State::queued, State::interrupted));
+}
+
+TEST(Job, TheDocumentDrawsTheTableAsItIs) {
+  std::ifstream file(PONDER_SOURCE_DIR "/docs/data.md");
+  std::set<std::pair<State, State>> drawn;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t middle = line.find(" | ", 2);
+    if (!line.starts_with("| ") || middle == std::string::npos) continue;
+    const auto from = state_from(line.substr(2, middle - 2));
+    const auto to = state_from(line.substr(middle + 3, line.size() - middle - 5));
+    if (from && to) drawn.insert({*from, *to});
+  }
+  for (const State from : kAll)
+    for (const State to : kAll)
+      EXPECT_EQ(drawn.count({from, to}) != 0, is_legal(from, to))
+          << to_string(from) << " -> " << to_string(to);
 }
 
 TEST(JobText, ChannelsAreKeptApartAndInOrder) {
