@@ -43,6 +43,12 @@ struct Running {
 
 using Task = std::function<void()>;
 
+// A prefill step is at most model.chunk() tokens and about this long: cancel, other sequences and
+// the daemon's stall clock wait for one. Rows are the same in any chunk.
+constexpr double kStepSeconds = 1.0;
+constexpr std::int64_t kFirstStep = 64;  // before the speed is known
+constexpr std::int64_t kLeastStep = 16;
+
 }  // namespace
 
 class LocalGenerator::Impl {
@@ -197,18 +203,29 @@ class LocalGenerator::Impl {
     }
     const Clock::time_point began = Clock::now();
     const std::size_t left = r.prompt.size() - r.prefilled;
-    const std::size_t n = std::min(left, static_cast<std::size_t>(loaded_.model->chunk()));
+    const std::size_t n = std::min(left, prefill_step());
     const bool last = n == left;
     TRY_VOID(loaded_.model->forward(*r.sequence, std::span(r.prompt).subspan(r.prefilled, n),
                                     last ? 1 : 0,
                                     last ? std::span<float>(r.logits) : std::span<float>()));
+    const double took = seconds_since(began);
     r.prefilled += n;
-    r.prefill_s += seconds_since(began);
+    r.prefill_s += took;
+    if (n >= static_cast<std::size_t>(kLeastStep) && took > 0)
+      prefill_per_s_ = static_cast<double>(n) / took;
     r.sink->on_prefill(
         {static_cast<std::int64_t>(r.prefilled), static_cast<std::int64_t>(r.prompt.size())});
     if (last && r.prefill_s > 0)
       r.output->usage().prefill_tokens_per_s = static_cast<double>(r.prompt.size()) / r.prefill_s;
     return {};
+  }
+
+  std::size_t prefill_step() const {
+    const std::int64_t most = loaded_.model->chunk();
+    if (prefill_per_s_ <= 0) return static_cast<std::size_t>(std::min(kFirstStep, most));
+    const double fits = std::min(prefill_per_s_ * kStepSeconds, static_cast<double>(most));
+    const auto n = std::max(static_cast<std::int64_t>(fits), kLeastStep);
+    return static_cast<std::size_t>(std::min(n, most));
   }
 
   Result<void> decode(Running& r) {
@@ -229,6 +246,8 @@ class LocalGenerator::Impl {
   std::deque<Task> prep_inbox_;
   std::deque<std::shared_ptr<Running>> engine_inbox_;
   std::map<GenerationId, std::shared_ptr<Running>> live_;
+
+  double prefill_per_s_ = 0;  // of the last chunk; the engine's thread only
 
   std::thread prep_, engine_;
 };

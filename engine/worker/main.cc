@@ -101,8 +101,14 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   const auto tokens = CLI::Range(std::int64_t{0}, std::int64_t{1} << 32);
   CLI::App* bench = app.add_subcommand("bench", "speed, and how near it is to what memory gives");
   add_model(*bench, b.model, true);
-  bench->add_option("-p", b.prompts, "prefill lengths; 0: none")->delimiter(',')->check(tokens);
-  bench->add_option("-n", b.outputs, "decode lengths; 0: none")->delimiter(',')->check(tokens);
+  bench->add_option("-p", b.prompts, "prefill lengths; 0: none")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(tokens);
+  bench->add_option("-n", b.outputs, "decode lengths; 0: none")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(tokens);
   bench->add_option("-d", b.depth, "tokens in the sequence before a test")->check(tokens);
   bench->add_option("-r", b.repetitions, "repetitions")->check(CLI::Range(1, 1000));
   bench->add_option("--device", chosen.device)->check(CLI::IsMember({"cpu", "cuda"}));
