@@ -7,6 +7,7 @@
 #include <boost/json/serialize.hpp>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "engine/base/utf8.h"
 
@@ -72,6 +73,50 @@ class StrictHandler {
   std::string key_;
 };
 
+/// Boost writes every double with an exponent (2.5E0); people and models read these.
+void write_double(std::string& out, double d) {
+  if (!std::isfinite(d)) {  // JSON has no such number: no value
+    out += "null";
+    return;
+  }
+  const std::string shortest = fmt::format("{}", d);
+  out += shortest;
+  // Stays a number with a fraction for whoever reads it back.
+  if (shortest.find_first_of(".e") == std::string::npos) out += ".0";
+}
+
+/// As deep as the value: what came from outside is bounded by JsonLimits::max_depth.
+void write(std::string& out, const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::object: {
+      out += '{';
+      bool first = true;
+      for (const auto& [key, member] : value.get_object()) {
+        if (!std::exchange(first, false)) out += ',';
+        out += json::serialize(json::string_view(key));
+        out += ':';
+        write(out, member);
+      }
+      out += '}';
+      return;
+    }
+    case json::kind::array: {
+      out += '[';
+      bool first = true;
+      for (const json::value& item : value.get_array()) {
+        if (!std::exchange(first, false)) out += ',';
+        write(out, item);
+      }
+      out += ']';
+      return;
+    }
+    case json::kind::double_:
+      return write_double(out, value.get_double());
+    default:
+      out += json::serialize(value);
+  }
+}
+
 tl::unexpected<Error> field_error(std::string_view key, std::string message) {
   Error e{ErrorCode::bad_request, std::move(message)};
   e.param = std::string(key);
@@ -81,9 +126,8 @@ tl::unexpected<Error> field_error(std::string_view key, std::string message) {
 
 Result<json::value> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes)
-    return fail(ErrorCode::too_large,
-                fmt::format("{} bytes of JSON; at most {} are accepted", text.size(),
-                            limits.max_bytes));
+    return fail(ErrorCode::too_large, fmt::format("{} bytes of JSON; at most {} are accepted",
+                                                  text.size(), limits.max_bytes));
   if (!is_valid_utf8(text)) return fail(ErrorCode::bad_request, "the JSON is not valid UTF-8");
   json::parse_options options;
   options.max_depth = limits.max_depth;
@@ -95,9 +139,9 @@ Result<json::value> parse_json(std::string_view text, const JsonLimits& limits) 
                 fmt::format("the JSON is nested deeper than {} levels", limits.max_depth));
   if (ec) {
     const std::string& problem = strict.handler().problem;
-    return fail(ErrorCode::bad_request,
-                fmt::format("not JSON: {} near byte {}", problem.empty() ? ec.message() : problem,
-                            used));
+    return fail(
+        ErrorCode::bad_request,
+        fmt::format("not JSON: {} near byte {}", problem.empty() ? ec.message() : problem, used));
   }
   auto value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
   if (ec) return fail(ErrorCode::bad_request, "not JSON: " + ec.message());
@@ -110,7 +154,11 @@ Result<json::object> parse_json_object(std::string_view text, const JsonLimits& 
   return std::move(value.as_object());
 }
 
-std::string to_json(const json::value& value) { return json::serialize(value); }
+std::string to_json(const json::value& value) {
+  std::string out;
+  write(out, value);
+  return out;
+}
 
 bool has_field(const json::object& object, std::string_view key) {
   const json::value* v = object.if_contains(key);
@@ -147,7 +195,8 @@ Result<std::int64_t> int_field(const json::object& object, std::string_view key,
     whole = true;
   }
   if (!whole || n < min || n > max)
-    return field_error(key, fmt::format("\"{}\" must be a whole number from {} to {}", key, min, max));
+    return field_error(key,
+                       fmt::format("\"{}\" must be a whole number from {} to {}", key, min, max));
   return n;
 }
 

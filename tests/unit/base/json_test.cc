@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace ponder {
 namespace {
 ErrorCode code_of(std::string_view text, const JsonLimits& limits = {}) {
@@ -13,7 +15,18 @@ ErrorCode code_of(std::string_view text, const JsonLimits& limits = {}) {
 TEST(Json, KeepsTheOrderOfKeys) {
   const auto v = parse_json(R"({"z":1,"a":{"y":[1,2.5,"é"],"b":null}})");
   ASSERT_TRUE(v);
-  EXPECT_EQ(to_json(*v), R"({"z":1,"a":{"y":[1,2.5E0,"é"],"b":null}})");
+  EXPECT_EQ(to_json(*v), R"({"z":1,"a":{"y":[1,2.5,"é"],"b":null}})");
+}
+
+TEST(Json, WritesNumbersAsPeopleReadThem) {
+  EXPECT_EQ(to_json(json::value(0.002)), "0.002");
+  EXPECT_EQ(to_json(json::value(3.0)), "3.0");
+  EXPECT_EQ(to_json(json::value(-1.5)), "-1.5");
+  EXPECT_EQ(to_json(json::value(1e300)), "1e+300");
+  EXPECT_EQ(to_json(json::value(std::numeric_limits<double>::quiet_NaN())), "null");
+  EXPECT_EQ(to_json(json::value("q\"\n\u0001")), R"("q\"\n\u0001")");
+  for (const double d : {0.1, 1.0 / 3, 6.02214076e23, 5e-324, 1.7976931348623157e308, -0.0})
+    EXPECT_EQ(parse_json(to_json(json::value(d)))->as_double(), d);
 }
 
 TEST(Json, RefusesWhatBoostWouldSilentlyBend) {
