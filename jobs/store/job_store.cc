@@ -1,4 +1,4 @@
-// Rows in, rows out. Past 300 lines because each statement has its binding here and nowhere else.
+// Rows in, rows out. Long file: each statement has its binding here and nowhere else.
 #include "jobs/store/job_store.h"
 
 #include <fmt/core.h>
