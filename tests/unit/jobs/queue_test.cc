@@ -1,4 +1,4 @@
-// The life of a job through the queue's door.
+// The life of a job through the door. Long file: one fixture, each promise of the header once.
 #include <thread>
 
 #include "tests/unit/jobs/queue_fixture.h"
