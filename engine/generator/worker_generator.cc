@@ -1,3 +1,5 @@
+// Long file: the supervisor is one state machine on one thread. Its parts (time, commands, the
+// worker's life, the socket) share all of its state, and a split would only spread that.
 #include "engine/generator/worker_generator.h"
 
 #include <fcntl.h>
@@ -359,7 +361,12 @@ class WorkerGenerator::Supervisor {
     refused_.reset();
     Result<WorkerProcess> spawned = WorkerProcess::spawn(arguments_of(options_));
     if (!spawned) {
-      become_failed(std::move(spawned).error());
+      if (births_ == 0) return become_failed(std::move(spawned).error());
+      // The program ran before: it is being replaced on the disk, or the machine is short of
+      // something. Neither makes the model unusable.
+      log_warn(spawned.error().message);
+      next_birth_ = after(now(), back_off(++quick_deaths_, kMostBackOff));
+      set_status(GeneratorState::loading, spawned.error().message);
       return;
     }
     worker_.emplace(std::move(*spawned));
@@ -405,10 +412,19 @@ class WorkerGenerator::Supervisor {
     retry_calls(words);
   }
 
+  /// The pause after that many quick deaths in a row.
+  double back_off(int deaths, double most) const {
+    if (deaths < 2) return 0;
+    return std::min(options_.back_off_s * static_cast<double>(1 << std::min(deaths - 2, 20)), most);
+  }
+
   void plan_next_birth(const ProcessEnd& end, Cause cause, bool was_ready,
                        const std::string& words) {
     load_deaths_ = was_ready ? 0 : load_deaths_ + 1;
-    if (load_deaths_ >= options_.max_load_deaths) {
+    // A model that could be loaded once is not given up because the system kills its loading.
+    const bool killed = served_ && cause == Cause::by_itself && end.known && !end.forced &&
+                        !end.exited && sent_from_outside(end.signal);
+    if (load_deaths_ >= options_.max_load_deaths && !killed) {
       become_failed({ErrorCode::engine_error,
                      fmt::format("the engine {} {} times in a row while loading the model", words,
                                  load_deaths_),
@@ -418,12 +434,8 @@ class WorkerGenerator::Supervisor {
     quick_deaths_ = seconds_since(born_) >= kLongLife ? 1 : quick_deaths_ + 1;
     const bool device_lost =
         cause == Cause::by_itself && end.exited && end.code == protocol::kExitDeviceLost;
-    double pause = 0;
-    if (quick_deaths_ > 1)
-      pause =
-          std::min(options_.back_off_s * static_cast<double>(1 << std::min(quick_deaths_ - 2, 20)),
-                   device_lost ? kMostDeviceBackOff : kMostBackOff);
-    next_birth_ = after(now(), pause);
+    next_birth_ =
+        after(now(), back_off(quick_deaths_, device_lost ? kMostDeviceBackOff : kMostBackOff));
     set_status(GeneratorState::loading, fmt::format("the engine {}; starting it again", words));
   }
 
@@ -551,7 +563,7 @@ class WorkerGenerator::Supervisor {
 
   Result<void> handle(const protocol::Hello& m) {
     if (ready_ || refused_) return out_of_turn("a greeting");
-    ready_ = true;
+    ready_ = served_ = true;
     load_deaths_ = 0;
     last_pong_ = now();
     {
@@ -671,6 +683,7 @@ class WorkerGenerator::Supervisor {
   std::string out_;
   std::size_t out_sent_ = 0;
   bool ready_ = false;            ///< this worker has said Hello
+  bool served_ = false;           ///< some worker has
   std::optional<Error> refused_;  ///< this worker has said Refused
   std::optional<Error> failure_;  ///< there will be no other worker
   std::int64_t births_ = 0;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "engine/worker/stub_generator.h"
@@ -300,6 +301,26 @@ TEST(WorkerGenerator, AMissingProgramIsFailedWithItsPath) {
   ASSERT_TRUE(wait_status(
       worker, [](const GeneratorStatus& s) { return s.state == GeneratorState::failed; }));
   EXPECT_THAT(worker.status().reason, HasSubstr("/nowhere/ponder-engine"));
+}
+
+TEST(WorkerGenerator, AProgramThatIsReplacedIsTriedUntilItIsBack) {
+  namespace fs = std::filesystem;
+  std::string name = testing::TempDir() + "/ponder-engine-XXXXXX";
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  WorkerOptions o = stub_options();
+  const fs::path program = fs::path(name) / "ponder-engine", away = fs::path(name) / "away";
+  fs::copy_file(o.engine_program, program);
+  o.engine_program = program;
+  WorkerGenerator worker(o);
+  ASSERT_TRUE(wait_status(worker, is_ready));
+  fs::rename(program, away);
+  ::kill(static_cast<pid_t>(worker.status().pid), SIGKILL);
+  EXPECT_TRUE(wait_status(worker, [](const GeneratorStatus& s) {
+    return s.state == GeneratorState::loading && s.reason.find("cannot start") != std::string::npos;
+  }));
+  fs::rename(away, program);
+  EXPECT_TRUE(wait_status(worker, is_ready));
+  fs::remove_all(name);
 }
 
 TEST(WorkerGenerator, DeathsWhileLoadingAreBounded) {
