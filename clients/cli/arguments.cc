@@ -1,6 +1,9 @@
 #include "clients/cli/arguments.h"
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -55,6 +58,18 @@ bool read_number(const std::vector<std::string>& values, std::optional<double>& 
   if (end != text.c_str() + text.size() || !std::isfinite(number)) return false;
   into = number;
   return true;
+}
+
+/// The first word that is no option, where the command's name stands; "" if there is none.
+std::string_view command_word(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--home")
+      ++i;
+    else if (!word.starts_with('-'))
+      return word;
+  }
+  return {};
 }
 
 bool says_json(int argc, const char* const* argv) {
@@ -191,7 +206,12 @@ ParsedLine parse_line(int argc, const char* const* argv, std::span<const Command
       parsed.output = "ponder " PONDER_VERSION "\n";
       return parsed;
     }
-    parsed.error = error.what();
+    const std::string_view word = command_word(argc, argv);
+    const bool known = std::any_of(commands.begin(), commands.end(),
+                                   [&](const Command& each) { return each.name == word; });
+    parsed.error = known          ? error.what()
+                   : word.empty() ? "a command is missing"
+                                  : fmt::format("there is no command \"{}\"", word);
     return parsed;
   }
   for (Declared& each : declared) {

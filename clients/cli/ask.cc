@@ -64,7 +64,8 @@ int detach(Context& context, client::DaemonClient& daemon, const std::string& id
   mark_as_told(daemon, id);
   Error error{timed_out ? ErrorCode::timed_out : ErrorCode::cancelled,
               fmt::format("job {} goes on", id),
-              fmt::format("ponder wait {0} && ponder result {0}", id)};
+              fmt::format("{} && {}", context.own_command("ponder wait " + id),
+                          context.own_command("ponder result " + id))};
   error.job_id = id;
   return context.failed(error, timed_out ? kWaitTimedOut : kInterrupted);
 }
@@ -107,7 +108,8 @@ int report_end(Context& context, client::DaemonClient& daemon, json::object job,
   std::string line = fmt::format("ponder: job {} is {}", id, state_in_words(job));
   if (const std::string why = text_at(job, "error.message"); !why.empty()) line += ": " + why;
   if (const std::string hint = text_at(job, "error.hint"); !hint.empty()) line += "\n  " + hint;
-  if (const std::string next = text_at(job, "next.shell"); !next.empty()) line += "\n  " + next;
+  if (const std::string next = text_at(job, "next.shell"); !next.empty())
+    line += "\n  " + context.own_command(next);
   context.say(line);
   return exit_code;
 }
@@ -145,7 +147,8 @@ int ask(Context& context, Options& options) {
     return detach(context, *daemon, id, alarm && alarm->rang());
   Error error = ended.error();
   error.job_id = id;
-  error.hint = fmt::format("the job is {0}; ponder wait {0} && ponder result {0}", id);
+  error.hint = fmt::format("the job is {}; {} && {}", id, context.own_command("ponder wait " + id),
+                           context.own_command("ponder result " + id));
   return context.failed(error);
 }
 }  // namespace

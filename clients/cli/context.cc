@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
+#include "clients/cpp/shell_words.h"
+
 namespace ponder::cli {
 namespace {
 json::value text_or_null(const std::string& text) {
@@ -29,10 +33,29 @@ Result<client::DaemonClient> Context::daemon(Start start) const {
   return client::DaemonClient(std::move(options));
 }
 
+std::string Context::own_command(std::string command) const {
+  const bool is_one = (command.starts_with("ponder ") || command.find(": ponder ") < 60) &&
+                      command.find_first_of("&`") == std::string::npos;
+  if (globals_.home.empty() || !is_one) return command;
+  const auto here = places();
+  return here ? command + " --home " + client::shell_quoted(here->state_dir.string()) : command;
+}
+
+json::object Context::with_own_next(json::object envelope) const {
+  json::value* next = envelope.if_contains("next");
+  json::value* shell = next && next->is_object() ? next->as_object().if_contains("shell") : nullptr;
+  if (shell && shell->is_string())
+    *shell = own_command(std::string(shell->as_string().data(), shell->as_string().size()));
+  return envelope;
+}
+
 void Context::document(const json::object& fields) {
   json::object document{{"schema_version", 1}};
-  for (const auto& [key, value] : fields)
+  for (const auto& [key, value] : with_own_next(fields))
     document[key] = value;
+  if (json::value* jobs = document.if_contains("jobs"); jobs && jobs->is_array())
+    for (json::value& job : jobs->as_array())
+      if (job.is_object()) job = with_own_next(std::move(job.as_object()));
   out(to_json(document) + "\n");
 }
 
@@ -40,7 +63,9 @@ int Context::failed(const Error& error) {
   return failed(error, exit_code_of(error.code));
 }
 
-int Context::failed(const Error& error, int exit_code) {
+int Context::failed(const Error& told, int exit_code) {
+  Error error = told;
+  error.hint = own_command(std::move(error.hint));
   if (json()) {
     document({{"error", error_fields(error)}});
   } else {

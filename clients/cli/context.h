@@ -39,9 +39,16 @@ class Context {
   Result<client::DaemonClient> daemon(Start start) const;
   Result<Places> places() const { return find_places(globals_.home); }
 
+  /// A command `ponder ...` for the shell of whoever called this one, or a few words and one
+  /// ("list the jobs: ponder ps -a"): with --home if it was given here. Anything else, two commands
+  /// among it, is left as it is.
+  std::string own_command(std::string command) const;
+  /// The same for `next.shell` of a job's envelope.
+  json::object with_own_next(json::object envelope) const;
+
   void out(std::string_view text) { terminal_.out(text); }
   void say(std::string_view text) { terminal_.say(text); }
-  /// One JSON document with "schema_version" on stdout.
+  /// One JSON document with "schema_version" on stdout. Envelopes in it get their own_command.
   void document(const json::object& fields);
   /// Says what went wrong, as --json wants it or on stderr, and returns the exit code for it.
   int failed(const Error& error);

@@ -218,7 +218,8 @@ int doctor(Context& context) {
   check_restarters(checks, places);
   bool ok = true;
   json::array rows;
-  for (const Check& check : checks) {
+  for (Check& check : checks) {
+    check.hint = context.own_command(std::move(check.hint));
     ok = ok && check.state != "fail";
     const json::value hint = check.hint.empty() ? json::value(nullptr) : json::value(check.hint);
     if (context.json())

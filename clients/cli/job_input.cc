@@ -90,12 +90,13 @@ void declare_job_input(Arguments& arguments, JobInput& input) {
   arguments.option("--max-answer-tokens", input.max_answer_tokens, "answer at most this long");
   arguments.option("--deadline-s", input.deadline_s, "run at most this long");
   arguments.option("--on-limit", input.on_limit,
-                   "stop or answer: what a spent thinking budget or deadline does");
+                   "stop: a spent thinking budget or deadline ends the job as incomplete");
   arguments.option("--schema", input.schema_file, "a file with the JSON Schema of the answer");
   arguments.option("-l,--label", input.label, "a name for lists");
   arguments.option("--idempotency-key", input.idempotency_key, "the same key gives the same job");
-  arguments.option("--continue-from", input.continue_from, "the job that this one goes on from");
-  arguments.option("--mode", input.mode, "follow_up, resume or answer_now");
+  arguments.option("--continue-from", input.continue_from,
+                   "the finished job that this one goes on from");
+  arguments.option("--mode", input.mode, "follow_up: the text is the next turn after that job");
   arguments.flag("--force-new", input.force_new, "a new job even if the same one is in the queue");
   arguments.flag("--pin", input.pin, "never prune the result");
   arguments.option("--workspace", input.workspace,

@@ -33,7 +33,7 @@ int show(Context& context, const std::string& word) {
     return kDone;
   }
   std::string rows;
-  append_rows(rows, "", *job);
+  append_rows(rows, "", context.with_own_next(*job));
   context.out(rows);
   return kDone;
 }

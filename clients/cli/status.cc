@@ -74,7 +74,7 @@ int job_status(Context& context, client::DaemonClient& daemon, const Options& op
   if (context.json())
     context.document(*job);
   else
-    context.out(job_screen(*job, system_clock().wall_ms()));
+    context.out(job_screen(context.with_own_next(*job), system_clock().wall_ms()));
   return exit_code_of_state(text_at(*job, "state"));
 }
 

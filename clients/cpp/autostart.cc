@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kPollMs = 20;
+constexpr std::size_t kSaidBytesMax = 4096;
 
 Result<bool> answers(const Places& places, const Bounds& bounds) {
   TRY(const Connection made, Connection::to_socket(places.socket, bounds));
@@ -47,17 +49,30 @@ UniqueFd nameless_file() {
   return fd;
 }
 
-/// The last line of what ponderd said, for the error's sentence.
-std::string last_line_of(int fd) {
-  std::string text(4096, '\0');
+/// What ponderd said last: its error's sentences, and the hints below them, which are indented.
+struct LastWords {
+  std::string message;
+  std::string hint;
+};
+
+LastWords last_words_in(int fd) {
+  std::string text(kSaidBytesMax, '\0');
   const off_t size = ::lseek(fd, 0, SEEK_END);
-  const off_t from = size > 4096 ? size - 4096 : 0;
-  const ssize_t n = ::pread(fd, text.data(), text.size(), from);
+  const auto room = static_cast<off_t>(text.size());
+  const ssize_t n = ::pread(fd, text.data(), text.size(), size > room ? size - room : 0);
   text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r'))
-    text.pop_back();
-  if (const std::size_t line = text.rfind('\n'); line != std::string::npos) text.erase(0, line + 1);
-  return replace_invalid(text);
+  const std::string said = replace_invalid(text);
+  LastWords last;
+  std::istringstream lines(said);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos) continue;
+    if (line.starts_with("ponderd: ")) last = {};
+    std::string& into = begin > 0 ? last.hint : last.message;
+    if (!into.empty()) into += "; ";
+    into += line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin);
+  }
+  return last;
 }
 
 /// Runs `ponderd --detach` with nothing of ours but the environment: default signals, no terminal,
@@ -113,11 +128,13 @@ Result<pid_t> spawn_ponderd(const fs::path& program, const Places& places, int s
 }
 
 Error start_failed(const Places& places, const UniqueFd& said) {
-  const std::string why = said ? last_line_of(said.get()) : "";
+  const LastWords last = said ? last_words_in(said.get()) : LastWords{};
+  std::string hint = last.hint.empty() ? "" : last.hint + "; ";
+  hint += fmt::format("its log is {}; `ponder serve` shows it at work",
+                      (places.logs_dir / "ponderd.log").string());
   return {ErrorCode::unreachable,
-          "the daemon did not start" + (why.empty() ? std::string() : ": " + why),
-          fmt::format("its log is {}; `ponder serve` shows it at work",
-                      (places.logs_dir / "ponderd.log").string())};
+          "the daemon did not start" + (last.message.empty() ? "" : ": " + last.message),
+          std::move(hint)};
 }
 
 /// The starter whose turn it is: spawns and waits until the socket answers.

@@ -96,6 +96,9 @@ TEST_F(ArgumentsTest, WrongLinesAreErrorsThatStillKnowAboutJson) {
   for (const Words& line : {Words{}, Words{"frobnicate"}, Words{"talk", "--unknown"}, Words{"one"},
                             Words{"one", "a", "b"}, Words{"one", "a", "--label", "x"}})
     EXPECT_FALSE(parse(line).error.empty());
+  EXPECT_EQ(parse({"--home", "/h", "--no-start", "frobnicate", "x"}).error,
+            "there is no command \"frobnicate\"");
+  EXPECT_EQ(parse({"--home", "/h"}).error, "a command is missing");
   EXPECT_TRUE(parse({"one", "--json"}).wants_json);
   EXPECT_FALSE(parse({"one", "--", "--json"}).wants_json);
 }

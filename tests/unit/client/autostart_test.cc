@@ -86,6 +86,18 @@ TEST_F(AutostartTest, ADaemonThatRefusesToStartSaysWhy) {
   EXPECT_EQ(ended.exit_code, 69);
   EXPECT_THAT(ended.err,
               HasSubstr("the daemon did not start: ponderd: the configuration is wrong"));
+  write_file(home() + "/fail", "line 2 is wrong\nline 3 as well\n  the manual lists the keys");
+  const Ended hinted = run(ponder({"models"}));
+  EXPECT_EQ(hinted.exit_code, 69);
+  EXPECT_THAT(
+      hinted.err,
+      HasSubstr("ponder: the daemon did not start: ponderd: line 2 is wrong; line 3 as well\n"
+                "  the manual lists the keys; its log is "));
+}
+
+TEST_F(AutostartTest, CommandsToCallNextNameTheHomeThatWasGiven) {
+  const Ended down = run(ponder({"health"}));
+  EXPECT_THAT(down.err, HasSubstr("\n  ponder start --home " + home() + "\n"));
 }
 
 TEST_F(AutostartTest, WithoutPonderdTheErrorNamesIt) {
