@@ -2,25 +2,15 @@
 
 #include <fmt/core.h>
 
+#include "clients/cpp/shell_words.h"
+
 namespace ponder::mcp {
+using client::shell_quoted;
 namespace {
 client::ClientOptions without_start(client::ClientOptions options) {
   options.may_start = false;
   options.connect_timeout_ms = 2'000;
   return options;
-}
-
-std::string shell_quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word)
-    if (c == '\'')
-      out += "'\\''";
-    else
-      out += c;
-  return out + "'";
 }
 }  // namespace
 

@@ -62,6 +62,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   job["note"] = nullptr;  // it is in `note`
   if (is_terminal(text_of(job, "state")))
     return answer_result(context, call, std::move(job), 0, page_chars(call.client_name), note);
+  set_model(context, call, {&job, 1});
   set_next(context, job);
   const std::string text =
       "The answer is not there yet; the job goes on, and this is not an error.\n" + describe(job);

@@ -36,10 +36,10 @@ std::string degraded_words(const json::object& health) {
 
 std::string install_words(const ToolContext& context) {
   return fmt::format(
-      "To use a real model: set model = \"/path/to/model.gguf\" in {}, then run: {} restart. To "
-      "try "
-      "one: {} stop; {} --detach --model /path/to/model.gguf",
-      context.config_file, context.ponder, context.ponder, context.ponderd);
+      "To use a real model: set model = \"/path/to/model.gguf\" in {}, then run: {} stop; {} "
+      "start. "
+      "To try one: {} stop; {} --detach --model /path/to/model.gguf",
+      context.config_file, context.ponder, context.ponder, context.ponder, context.ponderd);
 }
 
 /// One token through the whole engine; says how long it took or what went wrong.

@@ -30,7 +30,7 @@ How to delegate
 - Long answers come in pages: go on with offset = next_offset, or give out_file.
 - effort: none, low, medium, xhigh, or a number of thinking tokens. xhigh may take very long.
 
-The bundled model is a demo: not for real work. health says which model is loaded. To use a real one: set model = "FILE.gguf" in ponder.toml, then ponder restart (or ponder stop; ponderd --detach --model FILE.gguf))";
+The bundled model is a demo: not for real work. health says which model is loaded. To use a real one: set model = "FILE.gguf" in ponder.toml, then ponder stop; ponder start (or ponder stop; ponderd --detach --model FILE.gguf))";
 }  // namespace
 
 std::span<const Tool* const> all_tools() {

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "engine/base/ids.h"
 #include "engine/base/utf8.h"
 
 namespace ponder::mcp {
 namespace {
+constexpr int kHealthMs = 2'000;
 constexpr std::string_view kListCall =
     "Call status without arguments to list this workspace's jobs.";
 
@@ -190,7 +193,17 @@ ToolResult error_result(std::string text) {
 
 std::string with_full_command(const ToolContext& context, const std::string& hint) {
   constexpr std::string_view kName = "ponder ";
-  return hint.starts_with(kName) ? context.ponder + hint.substr(kName.size() - 1) : hint;
+  std::string out;
+  std::size_t from = 0;
+  for (std::size_t at = 0; (at = hint.find(kName, at)) != std::string::npos; at += kName.size()) {
+    const std::string_view before = std::string_view(hint).substr(0, at);
+    const bool is_command = before.empty() || before.ends_with(": ") || before.ends_with('`') ||
+                            before.ends_with("&& ") || before.ends_with("; ");
+    if (!is_command) continue;
+    out += hint.substr(from, at - from) + context.ponder;
+    from = at + kName.size() - 1;
+  }
+  return out + hint.substr(from);
 }
 
 ToolResult error_result(const ToolContext& context, const Error& error, std::string_view id) {
@@ -222,6 +235,19 @@ ToolResult error_result(const ToolContext& context, const Error& error, std::str
     text += fmt::format(" The job is kept by the daemon. Next call: {}",
                         call_words("status", {{"job_id", id}}));
   return error_result(std::move(text));
+}
+
+void set_model(const ToolContext& context, ToolCall& call, std::span<json::object> envelopes) {
+  std::optional<json::object> model;
+  for (json::object& envelope : envelopes) {
+    if (is_terminal(text_of(envelope, "state")) || has_field(envelope, "model_class")) continue;
+    if (!model) {
+      const auto health = context.daemon.health(kHealthMs, &call.interrupt);
+      model = health ? object_of(*health, "model") : json::object{};
+    }
+    for (const auto& [key, from] : {std::pair{"model", "id"}, std::pair{"model_class", "class"}})
+      if (const std::string value = text_of(*model, from); !value.empty()) envelope[key] = value;
+  }
 }
 
 void set_next(const ToolContext& context, json::object& envelope) {
@@ -286,6 +312,9 @@ std::string page_line(const TextPage& page, std::int64_t limit, std::string_view
                       std::string_view part) {
   const std::int64_t shown = count_code_points(page.text);
   if (page.offset == 0 && page.next_offset < 0) return {};
+  if (page.offset >= page.total_chars)
+    return fmt::format("[there is nothing at offset {}: the text has {} characters]\n", page.offset,
+                       page.total_chars);
   const std::int64_t size = std::max<std::int64_t>(1, limit);
   const std::int64_t number = (page.offset + size - 1) / size + 1;
   const std::int64_t left = std::max<std::int64_t>(0, page.total_chars - page.offset - shown);
@@ -336,7 +365,8 @@ ToolResult no_answer_result(const ToolContext& context, ToolCall& call, json::ob
     if (const json::object& error = object_of(envelope, "error"); has_field(error, "message")) {
       text += " " + with_dot(text_of(error, "message"));
       if (has_field(error, "hint"))
-        text += fmt::format(" To mend it: {}", with_dot(text_of(error, "hint")));
+        text += fmt::format(" To mend it: {}",
+                            with_dot(with_full_command(context, text_of(error, "hint"))));
     }
     if (const auto advice = advice_for(text_of(envelope, "reason")); !advice.empty())
       text += fmt::format(" {}", advice);

@@ -1,6 +1,7 @@
 #pragma once
 // How a job is told to a model: the text block, the structured half that holds the same, and the
 // errors that name the next call. Pure functions but for those that ask the daemon for a text.
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,10 +34,14 @@ ToolResult jobs_result(std::string text, std::vector<json::object> jobs, const s
 ToolResult error_result(std::string text);
 /// `error` for a model: what happened, what mends it, what to call. `id` if a job is known.
 ToolResult error_result(const ToolContext& context, const Error& error, std::string_view id);
-/// A hint that begins with `ponder`, with the path and home of the one beside this program: an
-/// agent's shell may have neither.
+/// A hint in which commands `ponder ...` stand, at its beginning, after ": ", "; " or "&& ", or in
+/// backticks; with the path and home of the one beside this program: an agent's shell may have
+/// neither.
 std::string with_full_command(const ToolContext& context, const std::string& hint);
 
+/// Names in envelopes of jobs that have not run yet the model that will run them, so that nobody
+/// learns only from the result that it was the demo one. Asks the daemon once, if at all.
+void set_model(const ToolContext& context, ToolCall& call, std::span<json::object> envelopes);
 /// Fills the envelope's `next`: the MCP call and the shell command to make now.
 void set_next(const ToolContext& context, json::object& envelope);
 /// `next` in words: "Next call: status {...}; or in a shell: ponder wait ID".

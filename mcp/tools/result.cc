@@ -19,7 +19,7 @@ constexpr std::string_view kDefinition = R"json({
       "part": {"type": "string", "enum": ["answer", "reasoning", "partial"], "description": "Default answer."},
       "offset": {"type": "integer", "minimum": 0, "description": "First character (default 0)."},
       "limit": {"type": "integer", "minimum": 1, "description": "Characters in this page (at most 20000)."},
-      "out_file": {"type": "string", "description": "Path below the workspace to write the whole text to."}
+      "out_file": {"type": "string", "description": "Path below the workspace to write the whole text to. A file with other content is not overwritten."}
     },
     "required": ["job_id"],
     "additionalProperties": false

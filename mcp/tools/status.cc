@@ -45,6 +45,7 @@ ToolResult one(const ToolContext& context, ToolCall& call, const std::string& id
                        [&](const json::object& now) { return has_moved(before, now); });
     if (!job) return error_result(context, job.error(), id);
   }
+  set_model(context, call, {&*job, 1});
   set_next(context, *job);
   const std::string text = describe(*job);
   return job_result(text, std::move(*job), note);
@@ -57,6 +58,7 @@ ToolResult several(const ToolContext& context, ToolCall& call, std::vector<json:
     if (!moved) return error_result(context, moved.error(), "");
     jobs = std::move(*moved);
   }
+  set_model(context, call, jobs);
   std::string text;
   for (json::object& job : jobs) {
     set_next(context, job);

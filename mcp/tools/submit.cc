@@ -81,8 +81,14 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   auto body = job_request(context, call, "batch", "task", kCopied);
   if (!body) return error_result(context, body.error(), "");
   auto posted = post_job(context, call, std::move(*body));
-  if (!posted) return error_result(context, posted.error(), "");
+  if (!posted) {
+    const ErrorCode code = posted.error().code;
+    const bool is_about_parent = posted.error().param == "continue_from" ||
+                                 code == ErrorCode::job_unknown || code == ErrorCode::gone;
+    return error_result(context, posted.error(), is_about_parent ? parent : "");
+  }
   json::object& job = *posted;
+  set_model(context, call, {&job, 1});
   set_next(context, job);
   job["answer"] = nullptr;
   const json::object& tokens = object_of(job, "tokens");

@@ -44,6 +44,22 @@ int open_at(int directory, const std::string& name, int flags) {
   return fd;
 }
 
+/// Whether all that the file `name` holds is the beginning of `text`: then nothing is lost with it.
+bool holds_beginning(int directory, const std::string& name, std::string_view text) {
+  const UniqueFd fd(open_at(directory, name, O_RDONLY | O_NONBLOCK));
+  if (!fd) return false;
+  std::string held(text.size() + 1, '\0');
+  std::size_t size = 0;
+  while (size < held.size()) {
+    const ssize_t n = ::read(fd.get(), held.data() + size, held.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    if (n == 0) break;
+    size += static_cast<std::size_t>(n);
+  }
+  return text.starts_with(std::string_view(held).substr(0, size));
+}
+
 bool write_all(int fd, const std::string& text) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -152,6 +168,10 @@ Result<std::string> Workspace::write_file(const std::string& path, const std::st
     if (S_ISDIR(s.st_mode)) return refuse(path, "it is a directory and is not overwritten");
     if (S_ISLNK(s.st_mode)) return refuse(path, "it is a symlink, which is not written through");
     if (!S_ISREG(s.st_mode)) return refuse(path, "it is not a regular file and is not overwritten");
+    if (!holds_beginning(directory, place.leaf, text))
+      return refuse(path,
+                    "it exists and holds something else, and is not overwritten; choose another "
+                    "name, or remove it first");
   }
   const std::string temporary = fmt::format(".ponder-{}.part", random_hex(8));
   int raw = -1;

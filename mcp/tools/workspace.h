@@ -37,8 +37,9 @@ class Workspace {
   Result<std::vector<FileText>> read_files(const std::vector<std::string>& paths) const;
 
   /// Puts `text` at `path` in one step (a temporary file beside it, then rename): a reader sees
-  /// the old file or the whole new one. Replaces a regular file, nothing else; makes no
-  /// directories. The absolute path that was written.
+  /// the old file or the whole new one. Replaces a regular file whose content is the beginning of
+  /// `text` (an earlier page or state of it), nothing else; makes no directories. The absolute
+  /// path that was written.
   Result<std::string> write_file(const std::string& path, const std::string& text) const;
 
  private:

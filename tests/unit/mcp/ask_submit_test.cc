@@ -185,8 +185,29 @@ TEST_F(ToolsTest, RefusedRequestsSayWhyAndWhatMendsIt) {
   EXPECT_THAT(r.text, HasSubstr("stopped by its owner"));
   EXPECT_THAT(r.text, HasSubstr("To mend it: /bin/ponder --home /h start."))
       << "a command that an agent can run as it stands";
+  daemon_.failures = {{ErrorCode::job_unknown, "there is no such job", "list them: ponder ps -a"}};
+  r = failing("submit", {{"task", "q"}, {"continue_from", id_of(9)}});
+  for (const std::string& part :
+       {"Job " + id_of(9), std::string("list them: /bin/ponder --home /h ps -a.")})
+    EXPECT_THAT(r.text, HasSubstr(part));
   daemon_.failures = {{ErrorCode::internal, std::string(50'000, 'x')}};
   failing("ask", {{"question", "q"}});
+}
+
+TEST_F(ToolsTest, AJobThatHasNotRunNamesTheModelThatWillRunIt) {
+  daemon_.health_document["model"] = json::object{{"id", "pebble"}, {"class", "demo"}};
+  daemon_.submitted = job(1, "queued");
+  daemon_.submitted.envelope["model"] = nullptr;
+  daemon_.submitted.envelope["model_class"] = nullptr;
+  daemon_.put(daemon_.submitted);
+  for (const ToolResult& r :
+       {good("submit", {{"task", "t"}}), good("ask", {{"question", "q"}, {"wait_s", 0}}),
+        good("status", {{"job_id", id_of(1)}})}) {
+    EXPECT_EQ(text(r.structured, "model"), "pebble");
+    EXPECT_EQ(text(r.structured, "model_class"), "demo");
+    EXPECT_THAT(r.text, HasSubstr("demo model: not for real work"));
+  }
+  EXPECT_THAT(good("status", {}).text, HasSubstr("demo model: not for real work"));
 }
 
 TEST_F(ToolsTest, AWaitOutlivesARestartOfTheDaemonButNotAForeverLostOne) {

@@ -148,6 +148,16 @@ TEST_F(ToolsTest, ResultReadsReasoningAndPartialOfAnyJob) {
   EXPECT_EQ(whole_of(r.structured, "next_offset"), 4);
 }
 
+TEST_F(ToolsTest, AnOffsetBehindTheEndSaysSo) {
+  daemon_.put(job(1, "completed", "short"));
+  for (const int offset : {5, 50}) {
+    const ToolResult r = good("result", {{"job_id", id_of(1)}, {"offset", offset}});
+    EXPECT_THAT(r.text, HasSubstr("nothing at offset " + std::to_string(offset)));
+    EXPECT_THAT(r.text, HasSubstr("has 5 characters"));
+    EXPECT_EQ(text(r.structured, "answer"), "");
+  }
+}
+
 TEST_F(ToolsTest, ResultIntoAFileWritesAllOfItAndSaysWhere) {
   const std::string answer = "line\n" + std::string(5'000, 'x') + "\xC3\xA9";
   daemon_.put(job(1, "completed", answer));

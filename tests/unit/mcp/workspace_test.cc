@@ -119,12 +119,20 @@ TEST_F(WorkspaceTest, TheRootDirectoryIsNoWorkspaceForFiles) {
   EXPECT_TRUE(Workspace("/", {dir_}).read_files({(dir_ / "a.txt").string()}));
 }
 
-TEST_F(WorkspaceTest, WritesInOneStepAndReplacesOnlyRegularFiles) {
+TEST_F(WorkspaceTest, WritesInOneStepAndReplacesOnlyTheBeginningOfTheSameText) {
   const Workspace workspace(dir_, {});
   EXPECT_EQ(workspace.write_file("new.md", "one").value(), (dir_ / "new.md").string());
-  EXPECT_EQ(workspace.write_file("sub/b.txt", "two").value(), (dir_ / "sub/b.txt").string());
+  EXPECT_EQ(workspace.write_file("sub/new", "two").value(), (dir_ / "sub/new").string());
   EXPECT_EQ(get(dir_ / "new.md"), "one");
-  EXPECT_EQ(get(dir_ / "sub/b.txt"), "two");
+  EXPECT_EQ(get(dir_ / "sub/new"), "two");
+  EXPECT_TRUE(workspace.write_file("new.md", "one"));
+  EXPECT_TRUE(workspace.write_file("new.md", "one and more"));
+  for (const char* other : {"one", "One and more than that", ""}) {
+    const auto refused = workspace.write_file("new.md", other);
+    ASSERT_FALSE(refused) << other;
+    EXPECT_THAT(refused.error().message, HasSubstr("another name"));
+  }
+  EXPECT_EQ(get(dir_ / "new.md"), "one and more");
 
   fs::create_symlink(base_ / "outside.txt", dir_ / "link");
   fs::create_directory_symlink(base_ / "project-evil", dir_ / "way");
