@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kFlushBytes = 4096;
 constexpr std::int64_t kRetryMs = 500;        // for what the disk refused
 constexpr std::int64_t kLoadingPollMs = 100;  // there is no signal for "ready"
-constexpr std::int64_t kFailedPollMs = 1000;
+constexpr std::int64_t kAgeingPollMs = 1000;
 constexpr std::int64_t kHoldMs = 50;  // after a job came back: lets the engine be replaced
 constexpr std::int64_t kPrefillEventMs = 200;
 constexpr std::int64_t kProgressEventMs = 1000;
@@ -96,27 +96,26 @@ void QueueActor::poll_later(std::int64_t delay_ms) {
   });
 }
 
+/// Its status, and engine_reason_ after it.
+GeneratorStatus QueueActor::look_at_engine() {
+  GeneratorStatus engine = generator_.status();
+  engine_reason_.clear();
+  if (engine.state == GeneratorState::loading)
+    engine_reason_ = engine.reason.empty() ? "the engine is loading" : engine.reason;
+  return engine;
+}
+
 void QueueActor::schedule() {
   if (stopping_ || (waiting_.empty() && waiting_turns_.empty())) return;
   if (now() < hold_until_ms_) return poll_later(hold_until_ms_ - now());
-  const GeneratorStatus engine = generator_.status();
-  engine_reason_.clear();
-  if (engine.state == GeneratorState::loading) {
-    engine_reason_ = engine.reason.empty() ? "the engine is loading" : engine.reason;
-    return poll_later(kLoadingPollMs);
-  }
-  // An engine that cannot be had is told at once to those who sit and wait for an answer. Batch
-  // jobs are not failed for it: they wait until it is mended.
-  const bool only_asks = engine.state == GeneratorState::failed;
-  if (only_asks) {
-    engine_reason_ = "the engine cannot be used: " + engine.reason;
-    poll_later(kFailedPollMs);
-  }
+  const GeneratorStatus engine = look_at_engine();
+  if (engine.state == GeneratorState::loading) return poll_later(kLoadingPollMs);
+  // A failed engine stays failed as long as this daemon lives. Jobs are started nevertheless: each
+  // ends at once as failed(model_missing), for nobody shall wait for what cannot come.
 
   std::vector<Waiting> waiting;
   std::vector<std::pair<std::string, CallId>> who;
   for (const auto& [id, job] : waiting_) {
-    if (only_asks && job.row.lane == Lane::batch) continue;
     waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms});
     who.emplace_back(id, 0);
   }
@@ -143,7 +142,7 @@ void QueueActor::schedule() {
     }
   }
   // A batch job may come of age while nothing else happens.
-  if (counts.batch < limits.batch && !waiting_.empty()) poll_later(kFailedPollMs);
+  if (counts.batch < limits.batch && !waiting_.empty()) poll_later(kAgeingPollMs);
   refresh_status();
 }
 
@@ -311,15 +310,13 @@ void QueueActor::tell(RunningJob& job) {
 void QueueActor::tell_progress(RunningJob& job) {
   job.last_progress_ms = now();
   if (!streams_.has(job.row().id)) return;
-  const std::int64_t position = EventStreams::position_of(job.changes(), job.text().size());
   json::object data;
   data["phase"] = job.phase();
   data["prefill_done"] = job.prefill() ? json::value(job.prefill()->done) : json::value();
   data["prefill_total"] = job.prefill() ? json::value(job.prefill()->total) : json::value();
   data["reasoning_tokens"] = job.reasoning_tokens();
   data["answer_tokens"] = job.answer_tokens();
-  data["position"] = position;
-  streams_.progress(job.row().id, position, data);
+  streams_.progress(job.row().id, data);
 }
 
 // --- to the disk --------------------------------------------------------------------------------

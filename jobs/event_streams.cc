@@ -31,18 +31,24 @@ std::int64_t EventStreams::position_of(const std::vector<StateChange>& changes,
 
 void EventStreams::add(CallId call, const std::string& id, std::int64_t after,
                        const std::vector<StateChange>& changes, Event event, Failed failed) {
-  Stream stream{call, 0, 0, std::move(event), std::move(failed)};
+  Stream stream{call, 0, 0, after, std::move(event), std::move(failed)};
+  const std::int64_t position = after / kNumbersApart;
   const auto next =
-      std::upper_bound(changes.begin(), changes.end(), after,
+      std::upper_bound(changes.begin(), changes.end(), position,
                        [](std::int64_t value, const StateChange& c) { return value < c.position; });
   stream.next = static_cast<std::size_t>(next - changes.begin());
   // Between two changes positions count text. They may count further than the next change's text:
   // that was told by a daemon which died before it was stored, and comes again.
   if (stream.next > 0) {
     const StateChange& last = changes[stream.next - 1];
-    stream.offset = last.text_bytes + (after - last.position);
+    stream.offset = last.text_bytes + (position - last.position);
   }
   streams_[id].push_back(std::move(stream));
+}
+
+void EventStreams::send(Stream& stream, JobEvent event) {
+  stream.told = event.position;
+  stream.event(std::move(event));
 }
 
 bool EventStreams::deliver(Stream& stream, const std::string& id,
@@ -56,10 +62,10 @@ bool EventStreams::deliver(Stream& stream, const std::string& id,
                   [&](Channel channel, std::string_view piece, std::int64_t end) {
                     if (!calls_.is_open(stream.call)) return;
                     JobEvent event;
-                    event.position = last.position + (end - last.text_bytes);
+                    event.position = (last.position + (end - last.text_bytes)) * kNumbersApart;
                     event.type = channel == Channel::reasoning ? "reasoning" : "answer";
                     event.data["text"] = piece;
-                    stream.event(std::move(event));
+                    send(stream, std::move(event));
                   });
       stream.offset = limit;
     }
@@ -67,7 +73,7 @@ bool EventStreams::deliver(Stream& stream, const std::string& id,
     if (!has_next) return true;
     const StateChange& change = changes[stream.next++];
     stream.offset = change.cut ? change.text_bytes : std::max(stream.offset, change.text_bytes);
-    stream.event({change.position, "state", change_data(id, change)});
+    send(stream, {change.position * kNumbersApart, "state", change_data(id, change)});
   }
 }
 
@@ -90,12 +96,12 @@ void EventStreams::tell(CallId call, const std::string& id, const std::vector<St
   if (found->second.empty()) streams_.erase(found);
 }
 
-void EventStreams::progress(const std::string& id, std::int64_t position,
-                            const json::object& data) {
+void EventStreams::progress(const std::string& id, const json::object& data) {
   const auto found = streams_.find(id);
   if (found == streams_.end()) return;
   for (Stream& stream : found->second)
-    if (calls_.is_open(stream.call)) stream.event({position, "progress", data});
+    if (calls_.is_open(stream.call) && (stream.told + 1) % kNumbersApart != 0)
+      send(stream, {stream.told + 1, "progress", data});
 }
 
 void EventStreams::end(const std::string& id, std::int64_t position,
@@ -106,7 +112,7 @@ void EventStreams::end(const std::string& id, std::int64_t position,
   streams_.erase(found);
   const json::object data = envelope();
   for (const Stream& stream : streams)
-    if (calls_.close(stream.call)) stream.event({position + 1, "end", data});
+    if (calls_.close(stream.call)) stream.event({(position + 1) * kNumbersApart, "end", data});
 }
 
 void EventStreams::drop_closed(const std::string& id) {

@@ -1,8 +1,9 @@
 #pragma once
 // The streams of events that callers follow. A position counts one for every change of state and
 // one for every byte of text; the history (StateChange) says which text lies between which
-// changes, so that a stream goes on from any position, from memory or from what is stored. Queue
-// thread only.
+// changes, so that a stream goes on from any position, from memory or from what is stored. What
+// callers see is the position times kNumbersApart: between two of them lie the numbers of
+// `progress`, so that every event has a larger one than the event before it. Queue thread only.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,9 +22,12 @@ class EventStreams {
   using Event = std::function<void(JobEvent)>;
   using Failed = std::function<void(Error)>;
 
+  /// Three hours of a prefill's progress without a byte of text; numbers stay below 2^53.
+  static constexpr std::int64_t kNumbersApart = 1 << 16;
+
   explicit EventStreams(CallTable& calls) : calls_(calls) {}
 
-  /// Begins after position `after` of a job with this history.
+  /// Begins after the event with the number `after` (0: before all) of a job with this history.
   void add(CallId call, const std::string& id, std::int64_t after,
            const std::vector<StateChange>& changes, Event event, Failed failed);
 
@@ -34,8 +38,8 @@ class EventStreams {
   /// The same for one stream.
   void tell(CallId call, const std::string& id, const std::vector<StateChange>& changes,
             const JobText& text);
-  /// A sign of life at the current position.
-  void progress(const std::string& id, std::int64_t position, const json::object& data);
+  /// A sign of life after what was told last.
+  void progress(const std::string& id, const json::object& data);
   /// The job has ended (everything was told): `end` with its envelope, and the streams are over.
   void end(const std::string& id, std::int64_t position,
            const std::function<json::object()>& envelope);
@@ -53,9 +57,11 @@ class EventStreams {
     CallId call;
     std::size_t next;     ///< the first change it was not told
     std::int64_t offset;  ///< the first byte of text it was not told
+    std::int64_t told;    ///< the number of its last event
     Event event;
     Failed failed;
   };
+  static void send(Stream& stream, JobEvent event);
   bool deliver(Stream& stream, const std::string& id, const std::vector<StateChange>& changes,
                const JobText& text);
 

@@ -123,6 +123,7 @@ class QueueActor final : public JobQueue {
 
   // dispatch.cc
   void schedule();
+  GeneratorStatus look_at_engine();
   void poll_later(std::int64_t delay_ms);
   void enqueue(JobRow row);
   bool start_job(const std::string& id, const GeneratorStatus& engine);

@@ -170,6 +170,7 @@ Result<Submitted> QueueActor::commit(PendingSubmit& pending) {
   if (!stored(inserted)) return fail(inserted.error());
   const std::string id = row.id;
   enqueue(std::move(row));
+  look_at_engine();
   // The caller hears of the row as it was committed; it is started after that.
   Submitted out{envelope_of(waiting_.at(id).row, false), true};
   thread_.post([this] { schedule(); });

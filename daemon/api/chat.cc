@@ -38,8 +38,13 @@ Result<std::string> finish_reason(const Ended& ended, bool has_tool_calls) {
     case Finish::failed:
       break;
   }
-  if (ended.error) return fail(*ended.error);
-  return fail(ErrorCode::engine_error, "the model failed without a reason");
+  if (!ended.error) return fail(ErrorCode::engine_error, "the model failed without a reason");
+  Error error = *ended.error;
+  // To this door the engine has one code for its own faults; the message tells them apart.
+  if (error.code == ErrorCode::out_of_memory || error.code == ErrorCode::internal)
+    error.code = ErrorCode::engine_error;
+  if (error.code == ErrorCode::device_lost) error.code = ErrorCode::stream_lost;
+  return fail(std::move(error));
 }
 
 json::object usage_body(const Usage& usage) {

@@ -9,6 +9,8 @@ namespace ponder::daemon {
 ParsedOptions parse_options(int argc, char** argv, const std::string& version_line) {
   Options options;
   CLI::App app{"ponderd: a local language model behind a durable queue."};
+  app.option_defaults()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);  // as other programs
   app.set_version_flag("--version", version_line);
   app.add_option("--home", options.home, "Keep everything in this directory")->type_name("DIR");
   app.add_option("--config", options.config_file, "Read this instead of ponder.toml")

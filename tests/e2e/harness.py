@@ -73,7 +73,8 @@ class Reply:
 class Daemon:
     """A ponderd of its own. `arguments` are added to `ponderd --home HOME --port 0`."""
 
-    def __init__(self, *arguments, home=None):
+    def __init__(self, *arguments, home=None, program=BIN / "ponderd"):
+        self.program = program
         self.home = pathlib.Path(home or tempfile.mkdtemp(prefix="ponder-e2e-"))
         self.own_home = home is None
         self.arguments = list(arguments)
@@ -84,7 +85,7 @@ class Daemon:
     def start(self, wait_ready=True):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [BIN / "ponderd", "--home", self.home, "--port", "0", *self.arguments],
+                [self.program, "--home", self.home, "--port", "0", *self.arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if wait_ready:
             wait_until(lambda: self.try_health().get("state") in ("ready", "busy"), 30, "the daemon is ready")

@@ -168,7 +168,8 @@ TEST_F(Http, WantsJsonBodies) {
       415);
   const std::string cancel = "/v1/jobs/" + std::string(kJobId) + "/cancel";
   EXPECT_EQ(post_as(cancel, "", ""), 200) << "a POST that needs no body needs no type";
-  EXPECT_EQ(post_as(cancel, "Content-Type: text/plain\r\n", ""), 415);
+  EXPECT_EQ(post_as(cancel, "Content-Type: application/x-www-form-urlencoded\r\n", ""), 200);
+  EXPECT_EQ(post_as(cancel, "Content-Type: text/plain\r\n", "x"), 415);
   EXPECT_EQ(post_as(cancel, "", "x"), 415);
 }
 

@@ -211,6 +211,14 @@ TEST(Options, AreReadInAnyOrder) {
       (FlagValues{{"engine", {"stub"}}, {"listen", {"1.2.3.4:5", "[::1]:6"}}, {"port", {"0"}}}));
 }
 
+TEST(Options, TheLastOfARepeatedFlagCounts) {
+  const ParsedOptions parsed =
+      parse({"--home", "/a", "--port", "0", "--home", "/b", "--port", "5"});
+  ASSERT_FALSE(parsed.exit_code);
+  EXPECT_EQ(parsed.options.home, "/b");
+  EXPECT_EQ(parsed.options.flags, (FlagValues{{"port", {"5"}}}));
+}
+
 TEST(Options, WrongUseIsTwo) {
   EXPECT_EQ(parse({"--prot", "1"}).exit_code, 2);
   EXPECT_EQ(parse({"stray"}).exit_code, 2);

@@ -457,17 +457,17 @@ TEST_F(Queue, AForgottenSubmitMakesNoJob) {
   EXPECT_TRUE(list({})->jobs.empty());
 }
 
-TEST_F(Queue, AFailedEngineFailsAsksAtOnceAndKeepsBatchJobs) {
+TEST_F(Queue, AFailedEngineFailsEveryJobAtOnce) {
   generator.set_state(GeneratorState::failed, "no such model");
   generator.script = [this](const FakeGenerator::Run& run) {
     generator.end(run, Finish::failed, Error{ErrorCode::model_missing, "no such model"});
   };
   open();
-  const std::string question = submit_id(ask());
-  const std::string job = submit_id(batch());
-  EXPECT_EQ(text_of(ended(question), "reason"), "model_missing");
-  EXPECT_EQ(text_of(*get(job), "waiting_for"), "upstream");
-  EXPECT_NE(text_of(*get(job), "note").find("no such model"), std::string::npos);
+  for (const json::object& body : {ask(), batch("one"), batch("two")}) {
+    const json::object job = ended(submit_id(body));
+    EXPECT_EQ(text_of(job, "state"), "failed");
+    EXPECT_EQ(text_of(job, "reason"), "model_missing");
+  }
 }
 
 TEST_F(Queue, AFollowUpCarriesTheConversationAndItsEffort) {
