@@ -25,10 +25,7 @@ int cancel(Context& context, const std::vector<std::string>& words) {
     else
       context.out(fmt::format("{} {}\n", text_at(job, "job_id"), text_at(job, "state")));
   }
-  if (context.json() && jobs.size() == 1)
-    context.document(jobs.front().as_object());
-  else if (context.json())
-    context.document({{"jobs", jobs}});
+  if (context.json()) context.jobs_document(jobs, ids->size());
   return kDone;
 }
 }  // namespace

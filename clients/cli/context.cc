@@ -59,6 +59,13 @@ void Context::document(const json::object& fields) {
   out(to_json(document) + "\n");
 }
 
+void Context::jobs_document(const json::array& jobs, std::size_t named) {
+  json::object fields;
+  if (named == 1 && jobs.size() == 1 && jobs.front().is_object()) fields = jobs.front().as_object();
+  fields["jobs"] = jobs;
+  document(fields);
+}
+
 int Context::failed(const Error& error) {
   return failed(error, exit_code_of(error.code));
 }

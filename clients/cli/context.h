@@ -50,6 +50,9 @@ class Context {
   void say(std::string_view text) { terminal_.say(text); }
   /// One JSON document with "schema_version" on stdout. Envelopes in it get their own_command.
   void document(const json::object& fields);
+  /// The document of a command that takes several jobs: {"jobs": [...]}; where only one was
+  /// `named`, its envelope's fields stand beside them, as for commands that take one.
+  void jobs_document(const json::array& jobs, std::size_t named);
   /// Says what went wrong, as --json wants it or on stderr, and returns the exit code for it.
   int failed(const Error& error);
   int failed(const Error& error, int exit_code);

@@ -23,10 +23,7 @@ int set_pins(Context& context, const std::vector<std::string>& words, bool pinne
     else
       context.out(fmt::format("{} {}\n", id, pinned ? "pinned" : "unpinned"));
   }
-  if (context.json() && jobs.size() == 1 && jobs.front().is_object())
-    context.document(jobs.front().as_object());
-  else if (context.json())
-    context.document({{"jobs", jobs}});
+  if (context.json()) context.jobs_document(jobs, ids->size());
   return kDone;
 }
 

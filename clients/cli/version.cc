@@ -15,6 +15,7 @@ int version(Context& context) {
     if (health->contains("build")) build = health->at("build");
   }
   const json::object fields{
+      {"version", PONDER_VERSION},
       {"client", json::object{{"version", PONDER_VERSION}}},
       {"daemon", daemon_version.is_null()
                      ? json::value(nullptr)

@@ -84,7 +84,8 @@ class Waiters {
 /// --json prints everything at the end; people and scripts get a line as each job ends.
 struct Report {
   Context& context;
-  json::array jobs;
+  std::size_t named;  ///< jobs on the command line
+  json::array jobs = {};
   int exit_code = kDone;
 
   void add(const json::object& job) {
@@ -95,7 +96,7 @@ struct Report {
       context.out(fmt::format("{} {}\n", text_at(job, "job_id"), text_at(job, "state")));
   }
   int finish() {
-    if (context.json()) context.document({{"jobs", jobs}});
+    if (context.json()) context.jobs_document(jobs, named);
     return exit_code;
   }
   int finish(const Error& error, int code) {
@@ -130,7 +131,7 @@ int wait_for_jobs(Context& context, const Options& options) {
     else
       open.push_back(id);
   }
-  Report report{context, {}};
+  Report report{context, ids->size()};
   for (const json::object& job : ended)
     report.add(job);
   if (open.empty() || (options.any && !ended.empty())) return report.finish();

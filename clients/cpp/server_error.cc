@@ -59,8 +59,10 @@ Error decode_error(int status, const json::value& body, int retry_after_s) {
       if (value.is_int64()) error.details[std::string(key)] = value.as_int64();
   }
   if (error.message.empty()) error.message = fmt::format("the daemon answered HTTP {}", status);
-  if (error.code == ErrorCode::unauthorized && error.hint.empty())
-    error.hint = "set PONDER_KEY_FILE to a file with the daemon's API key";
+  // The server's own hint names the HTTP header, which is our business and not our caller's.
+  if (error.code == ErrorCode::unauthorized)
+    error.hint =
+        "set PONDER_KEY_FILE to a copy of the file api-key in the state directory of the daemon";
   return error;
 }
 

@@ -11,6 +11,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +23,7 @@ ONE_ID = re.compile(r"\b[a-z0-9]{26}\b")
 DROPPED = ("PONDER_HOME", "PONDER_URL", "PONDER_KEY_FILE", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 LONG = "[[stub tokens=4000 rate=20 text=slow]]"
 UNKNOWN = "0" * 26
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="ponder-cli-"))  # everything is made below it
 
 
 class Run:
@@ -66,7 +68,7 @@ def document(run, code):
 
 
 def stub_home(more=""):
-    home = pathlib.Path(tempfile.mkdtemp(prefix="ponder-cli-"))
+    home = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
     (home / "ponder.toml").write_text('engine = "stub"\nport = 0\n' + more)
     return home
 
@@ -249,8 +251,9 @@ def submits(home, work):
     check(document(ponder("--home", home, "show", "@last", "--json", cwd=work), 0)["job_id"] == other,
           "@last is the newest of this workspace")
     check(document(ponder("--home", home, "show", "@last", "--json"), 0)["job_id"] == job, "and of that one")
-    length = next(n for n in range(1, 27) if job[:n] != other[:n])
-    check(document(ponder("--home", home, "show", job[:length], "--json"), 0)["job_id"] == job, "a unique prefix")
+    others = [j["job_id"] for j in document(ponder("--home", home, "ps", "-a", "--json"), 0)["jobs"] if j["job_id"] != job]
+    length = next(n for n in range(1, 27) if not any(each.startswith(job[:n]) for each in others))
+    check(document(ponder("--home", home, "show", job[:length], "--json"), 0).get("job_id") == job, "a unique prefix")
     ambiguous = ponder("--home", home, "show", job[:2])
     expect(ambiguous, 2, out="", err="begin with")
     empty = work / "empty"
@@ -292,6 +295,8 @@ def states(home):
         check(len(run.out.splitlines()) == len(set(jobs)), f"a line for each job: {run}")
     whole = document(ponder("--home", home, "wait", done, cut, "--json"), 5)
     check([j["state"] for j in whole["jobs"]] == ["completed", "incomplete"], f"wait --json: {whole}")
+    alone = document(ponder("--home", home, "wait", done, "--json"), 0)
+    check(alone["state"] == "completed" and [j["job_id"] for j in alone["jobs"]] == [done], f"wait for one: {alone}")
     for command in ("wait", "result", "status", "show", "cancel"):
         expect(ponder("--home", home, command, UNKNOWN), 4, out="")
         check(document(ponder("--home", home, command, UNKNOWN, "--json"), 4)["error"]["code"] == "job_unknown",
@@ -391,22 +396,18 @@ def next_commands(home):
 
 
 def over_tcp():
-    home, elsewhere = stub_home(), tempfile.mkdtemp(prefix="ponder-cli-")
-    with Daemon("--engine", "stub", home=home) as daemon:
-        daemon.process = None  # a free port of its own instead of --port 0
-        import socket
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        daemon.process = subprocess.Popen([BIN / "ponderd", "--home", home, "--engine", "stub", "--port", str(port)],
-                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
-        wait_until(lambda: daemon.try_health().get("state") == "ready", 20, "the daemon is ready")
+    home, elsewhere = stub_home(), tempfile.mkdtemp(dir=ROOM)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with Daemon("--port", str(port), home=home) as daemon:
+        daemon.start()
         there = {"PONDER_URL": f"http://127.0.0.1:{port}", "HOME": elsewhere}
         keyed = {**there, "PONDER_KEY_FILE": home / "api-key"}
         expect(ponder("ask", "[[stub tokens=2 text=far]]", **keyed), 0, out="far far\n")
         expect(ponder("result", "@last", **keyed), 0, out="far far")
         expect(ponder("health", **keyed), 0, out="ready")
-        check(ponder("ask", "x", **there).code in (2, 69), "without the key it is refused")
+        expect(ponder("ask", "x", **there), 2, out="", err="PONDER_KEY_FILE")
         expect(ponder("stop", **keyed), 2)
         expect(ponder("health", PONDER_URL="http://127.0.0.1:1", HOME=elsewhere), 69, out="")
         expect(ponder("submit", "x", PONDER_URL="ftp://nowhere", HOME=elsewhere), 2, out="")
@@ -415,7 +416,7 @@ def over_tcp():
 
 
 def places():
-    user = pathlib.Path(tempfile.mkdtemp(prefix="ponder-cli-"))
+    user = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
     (user / ".config" / "ponder").mkdir(parents=True)
     (user / ".config" / "ponder" / "ponder.toml").write_text('engine = "stub"\nport = 0\n')
     bare = {"HOME": str(user), "PATH": os.environ["PATH"]}
@@ -438,13 +439,18 @@ def main():
     places()
     over_tcp()
     home = stub_home()
-    work = pathlib.Path(tempfile.mkdtemp(prefix="ponder-cli-"))
+    work = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
     for part in (lambda: usage_errors(home), lambda: texts(home, work), lambda: submits(home, work),
                  lambda: states(home), lambda: interrupted(home), lambda: terminals(home), lambda: next_commands(home)):
         part()
     end(home)
     shutil.rmtree(work, ignore_errors=True)
-    finish("contract_cli_test")
 
 
-main()
+try:
+    main()
+finally:
+    for settings in ROOM.glob("*/ponder.toml"):  # a test that broke off leaves its daemon
+        subprocess.run([BIN / "ponder", "--home", settings.parent, "stop", "--now"], capture_output=True, timeout=60)
+    shutil.rmtree(ROOM, ignore_errors=True)
+finish("contract_cli_test")

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -32,6 +33,7 @@ MODERN = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcont
           "io.modelcontextprotocol/clientInfo": {"name": "contract", "version": "1"}}
 LONG = "[[stub tokens=4000 rate=20 text=slow]]"
 UNKNOWN = "0" * 26
+ROOM = pathlib.Path(tempfile.mkdtemp(prefix="ponder-mcp-"))  # everything is made below it
 ENVELOPE = set("""job_id state reason phase waiting_for label workspace created_at started_at ended_at queue_s run_s
     effort_requested effort effort_by tokens cache ttft_s prefill_tokens_per_s tokens_per_s drafted accepted answer
     reasoning_chars total_chars next_offset truncated forced_answer position eta_s energy_j model model_class device
@@ -41,10 +43,11 @@ ENVELOPE = set("""job_id state reason phase waiting_for label workspace created_
 class Server:
     """A ponder-mcp whose every line on stdout must be one JSON-RPC message."""
 
-    def __init__(self, home, cwd, version="2025-11-25", client="contract", extra=()):
+    def __init__(self, home, cwd, version="2025-11-25", client="contract", extra=(), env=None):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PONDER_", "XDG_"))}
         self.process = subprocess.Popen([BIN / "ponder-mcp", "--home", home, *extra], cwd=cwd, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean)
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                        env={**clean, **(env or {})})
         self.messages, self.changed, self.count = [], threading.Condition(), 0
         threading.Thread(target=self._read, daemon=True).start()
         self.modern = version == MODERN["io.modelcontextprotocol/protocolVersion"]
@@ -147,7 +150,7 @@ class Server:
 
 
 def stub_home(more=""):
-    home = pathlib.Path(tempfile.mkdtemp(prefix="ponder-mcp-"))
+    home = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
     (home / "ponder.toml").write_text('engine = "stub"\nport = 0\n' + more)
     return home
 
@@ -305,7 +308,7 @@ def jobs(home, work):
     check([j["job_id"] for j in both["jobs"]] == [new, job] and new in text and job in text, "several, as asked")
     one, _ = server.good("status", job_ids=[job])
     check(set(one) >= {"jobs"} and len(one["jobs"]) == 1, f"job_ids of one: {str(one)[:200]}")
-    elsewhere = Server(home, tempfile.mkdtemp(prefix="ponder-mcp-"))
+    elsewhere = Server(home, tempfile.mkdtemp(dir=ROOM))
     check(elsewhere.good("status")[0]["jobs"] == [], "another workspace has none")
     check(job in {j["job_id"] for j in elsewhere.good("status", all_workspaces=True)[0]["jobs"]}, "all_workspaces")
     elsewhere.end()
@@ -399,7 +402,7 @@ def files(home, work):
     for i in range(9):
         (place / f"big{i}.txt").write_bytes(b"y" * (1 << 20))
     server.bad("submit", "8388608", task="x", files=[f"files/big{i}.txt" for i in range(9)])
-    other = pathlib.Path(tempfile.mkdtemp(prefix="ponder-mcp-"))
+    other = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
     (other / "root.txt").write_text("of a root")
     rooted = Server(home, work, extra=["--root", str(other)])
     rooted.job("ask", question="[[stub tokens=1]] r", files=[str(other / "root.txt")])
@@ -513,15 +516,45 @@ def health(work):
     end_home(home)
 
 
+def over_tcp(work):
+    home, elsewhere = stub_home(), tempfile.mkdtemp(dir=ROOM)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    daemon = subprocess.Popen([BIN / "ponderd", "--home", home, "--port", str(port)], stderr=subprocess.DEVNULL)
+    wait_until(lambda: (home / "ponderd.sock").exists(), 20, "the daemon listens")
+    there = {"PONDER_URL": f"http://127.0.0.1:{port}"}
+    server = Server(elsewhere, work, env={**there, "PONDER_KEY_FILE": str(home / "api-key")})
+    (work / "here.txt").write_text("a file of this machine")
+    data, _ = server.job("ask", question="[[stub tokens=2 text=far]]", files=["here.txt"])
+    check(data["answer"] == "far far", f"a daemon elsewhere: {data}")
+    data, text = server.good("health")
+    check(data["state"] in ("ready", "busy"), f"its health: {text}")
+    server.end()
+    server = Server(elsewhere, work, env=there)
+    server.bad("ask", "PONDER_KEY_FILE", question="x")
+    server.end()
+    daemon.terminate()
+    check(daemon.wait(20) == 0, "the daemon ends")
+    for place in (home, elsewhere):
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def main():
-    home, work = stub_home(), pathlib.Path(tempfile.mkdtemp(prefix="ponder-mcp-")) / "project"
+    home, work = stub_home(), pathlib.Path(tempfile.mkdtemp(dir=ROOM)) / "project"
     work.mkdir()
     for part in (protocol, tool_list, arguments, asking, jobs, pages, files, waiting_and_cancelling, ends):
         part(home, work)
     end_home(home)
     health(work)
+    over_tcp(work)
     shutil.rmtree(work.parent, ignore_errors=True)
-    finish("contract_mcp_test")
 
 
-main()
+try:
+    main()
+finally:
+    for settings in ROOM.glob("*/ponder.toml"):  # a test that broke off leaves its daemon
+        subprocess.run([BIN / "ponder", "--home", settings.parent, "stop", "--now"], capture_output=True, timeout=60)
+    shutil.rmtree(ROOM, ignore_errors=True)
+finish("contract_mcp_test")
