@@ -106,6 +106,19 @@ struct Report {
   }
 };
 
+/// Why the wait for `open` ended, that they go on, and how to wait for them again.
+Error still_open(ErrorCode code, std::string_view why, const std::vector<std::string>& open) {
+  std::string ids;
+  for (const std::string& id : open)
+    ids += " " + id;
+  Error error{code,
+              open.size() == 1 ? fmt::format("{}; job{} goes on", why, ids)
+                               : fmt::format("{}; these jobs go on:{}", why, ids),
+              "ponder wait" + ids};
+  if (open.size() == 1) error.job_id = open.front();
+  return error;
+}
+
 int wait_for_jobs(Context& context, const Options& options) {
   if (options.wait_s && *options.wait_s < 0) return context.usage("--wait-s must not be negative");
   const auto started = steady_clock::now();
@@ -144,14 +157,14 @@ int wait_for_jobs(Context& context, const Options& options) {
       const bool was_interrupted = context.interrupt().triggered();
       context.interrupt().trigger();  // ends the other waits; nothing is cancelled
       if (was_interrupted)
-        return report.finish({ErrorCode::cancelled, "interrupted; the jobs go on"}, kInterrupted);
+        return report.finish(still_open(ErrorCode::cancelled, "interrupted", open), kInterrupted);
       if (!next)
-        return report.finish({ErrorCode::timed_out, "the wait timed out; the jobs go on",
-                              "`ponder wait` again, without --wait-s or with a larger one"},
+        return report.finish(still_open(ErrorCode::timed_out, "the wait timed out", open),
                              kWaitTimedOut);
       return report.finish(next->error(), exit_code_of(next->error().code));
     }
     report.add(**next);
+    std::erase(open, text_at(**next, "job_id"));
     if (options.any) break;
   }
   context.interrupt().trigger();

@@ -271,7 +271,8 @@ def submits(home, work):
     expect(ponder("--home", home, "wait", "--wait-s", "0.5", job), 124, out="")
     check(0.4 < time.monotonic() - started < 5, "wait --wait-s takes its time")
     timed_out = document(ponder("--home", home, "wait", "--wait-s", "0.2", job, "--json"), 124)
-    check(timed_out["error"]["code"] == "timed_out", f"a spent wait as JSON: {timed_out}")
+    check(timed_out["error"]["code"] == "timed_out" and timed_out["error"]["job_id"] == job
+          and timed_out["error"]["hint"].startswith(f"ponder wait {job}"), f"a spent wait as JSON: {timed_out}")
     expect(ponder("--home", home, "cancel", job, other), 0, out=f"{job} cancelled\n{other} cancelled\n")
     expect(ponder("--home", home, "cancel", job), 0, out=f"{job} cancelled\n")
     expect(ponder("--home", home, "wait", job), 6, out=f"{job} cancelled\n", err="")
@@ -333,14 +334,14 @@ def interrupted(home):
         if printed:
             check(process.stdout.read(4) == b"slow", "ask streams")
         else:
-            time.sleep(0.3)  # nothing says that the wait has begun; too early is exit 130 as well
+            tasks = f"/proc/{process.pid}/task"
+            wait_until(lambda: len(os.listdir(tasks)) > 1, 10, "the wait has a thread for its job")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
         check(process.returncode == 130, f"Ctrl-C on {words[0]}: {process.returncode} {out} {err}")
-        if printed:
-            found = ONE_ID.search(err.decode())
-            check(found, f"the id is said: {err}")
-            job = found.group(0) if found else job
+        found = ONE_ID.search(err.decode())
+        check(found and (printed or found.group(0) == job), f"the id is said: {err}")
+        job = found.group(0) if found else job
         check(document(ponder("--home", home, "show", job, "--json"), 0)["state"] in ("running", "queued"),
               f"after Ctrl-C on {words[0]} the job goes on")
         expect(ponder("--home", home, "cancel", job), 0)

@@ -322,7 +322,8 @@ def jobs(home, work):
     woken = server.wait(lambda m: m.get("id") == wakes, 10)
     check(woken and woken["result"]["structuredContent"]["state"] == "cancelled", "status wakes at the end")
     server.job("cancel", job_id=job)
-    server.job("status", job_id=job)
+    late, text = server.job("status", job_id=job, wait_s=500)
+    check("50" in (late["note"] or "") and late["note"] in text, f"wait_s is lowered and named: {late['note']}")
     server.bad("result", job, "cancelled", "part", job_id=job)
     server.job("cancel", job_id=new)
     cut = server.job("submit", task="[[stub tokens=9 text=cut fault=exit0 after=4]]", effort="none")[0]["job_id"]
