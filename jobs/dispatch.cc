@@ -1,6 +1,8 @@
 // Who runs, what the generator says of it, and how a job ends.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "jobs/queue_actor.h"
@@ -14,6 +16,7 @@ constexpr std::size_t kFlushBytes = 4096;
 constexpr std::int64_t kRetryMs = 500;        // for what the disk refused
 constexpr std::int64_t kLoadingPollMs = 100;  // there is no signal for "ready"
 constexpr std::int64_t kAgeingPollMs = 1000;
+constexpr std::int64_t kTrialMs = 10'000;
 constexpr std::int64_t kHoldMs = 50;  // after a job came back: lets the engine be replaced
 constexpr std::int64_t kPrefillEventMs = 200;
 constexpr std::int64_t kProgressEventMs = 1000;
@@ -105,17 +108,42 @@ GeneratorStatus QueueActor::look_at_engine() {
   return engine;
 }
 
+/// A death of the engine counts for all jobs that ran, and one of them did it. So the last attempt
+/// that a job has is made alone: then only the job that kills the engine is poison, and no other.
+bool QueueActor::on_trial(const JobRow& row) const {
+  return row.deaths > 0 && row.deaths + 1 >= options_.max_attempts;
+}
+
+/// A running job is on trial until it has got well beyond the text at which the engine died.
+bool QueueActor::trial_goes_on() {
+  return std::any_of(running_.begin(), running_.end(), [this](const auto& entry) {
+    RunningJob& job = *entry.second;
+    if (!on_trial(job.row())) return false;
+    if (!job.trial_ends_ms && job.is_beyond_stored_text()) job.trial_ends_ms = now() + kTrialMs;
+    return !job.trial_ends_ms || now() < *job.trial_ends_ms;
+  });
+}
+
 void QueueActor::schedule() {
   if (stopping_ || (waiting_.empty() && waiting_turns_.empty())) return;
   if (now() < hold_until_ms_) return poll_later(hold_until_ms_ - now());
   const GeneratorStatus engine = look_at_engine();
   if (engine.state == GeneratorState::loading) return poll_later(kLoadingPollMs);
+  if (trial_goes_on()) return poll_later(kAgeingPollMs);
   // A failed engine stays failed as long as this daemon lives. Jobs are started nevertheless: each
   // ends at once as failed(model_missing), for nobody shall wait for what cannot come.
 
+  const bool idle = running_.empty() && running_turns_.empty() && detached_.empty();
+  bool trial_waits = false;
+  bool no_batch = false;  // an ask on trial waits no longer than for the batch job that runs
   std::vector<Waiting> waiting;
   std::vector<std::pair<std::string, CallId>> who;
   for (const auto& [id, job] : waiting_) {
+    if (!idle && on_trial(job.row)) {
+      trial_waits = true;
+      no_batch = no_batch || job.row.lane == Lane::ask;
+      continue;
+    }
     waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms});
     who.emplace_back(id, 0);
   }
@@ -131,8 +159,15 @@ void QueueActor::schedule() {
     ++(lane == Lane::ask ? counts.interactive : counts.batch);
   const Limits limits{options_.max_running_interactive, options_.max_running_batch,
                       static_cast<std::int64_t>(options_.ageing_s * 1000)};
+  bool started = false;
   for (const std::size_t i : pick(waiting, counts, limits, now())) {
     const auto& [id, call] = who[i];
+    const bool alone = !id.empty() && on_trial(waiting_.at(id).row);
+    if ((alone && started) || (no_batch && waiting[i].lane == Lane::batch)) {
+      trial_waits = true;
+      continue;
+    }
+    started = true;
     if (id.empty()) {
       auto turn = waiting_turns_.extract(call);
       start_turn_now(call, std::move(turn.mapped()));
@@ -140,7 +175,9 @@ void QueueActor::schedule() {
       poll_later(kRetryMs);
       break;
     }
+    if (alone) break;
   }
+  if (trial_waits) poll_later(kAgeingPollMs);
   // A batch job may come of age while nothing else happens.
   if (counts.batch < limits.batch && !waiting_.empty()) poll_later(kAgeingPollMs);
   refresh_status();

@@ -51,7 +51,7 @@ struct ListFilter {
   std::optional<State> state;
   std::string workspace;  ///< empty: all
   std::string label;      ///< empty: all
-  int limit = 50;         ///< 1..500
+  int limit = 50;         ///< 1..1000
   std::string before;     ///< id; empty: from the newest
 };
 struct ListPage {

@@ -124,6 +124,8 @@ class QueueActor final : public JobQueue {
   // dispatch.cc
   void schedule();
   GeneratorStatus look_at_engine();
+  bool on_trial(const JobRow& row) const;
+  bool trial_goes_on();
   void poll_later(std::int64_t delay_ms);
   void enqueue(JobRow row);
   bool start_job(const std::string& id, const GeneratorStatus& engine);

@@ -10,7 +10,7 @@ namespace ponder::jobs {
 namespace {
 
 constexpr std::int64_t kMaxWaitMs = 24 * 3'600'000;
-constexpr int kMaxPage = 500;
+constexpr int kMaxPage = 1000;
 
 Error about(const std::string& id, ErrorCode code, std::string message, std::string hint = {}) {
   Error error{code, std::move(message), std::move(hint)};

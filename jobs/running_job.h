@@ -58,6 +58,8 @@ class RunningJob {
   /// differs.
   Taken take_end();
 
+  /// It has written more than all its attempts before.
+  bool is_beyond_stored_text() const { return text_.size() > stored_bytes_; }
   /// Bytes of text that are not on disk.
   std::size_t unsaved_bytes() const { return unsaved_bytes_; }
   /// What append() or leave() writes. saved() after it was written.
@@ -75,7 +77,8 @@ class RunningJob {
   std::optional<Leave> leave;  ///< decided, not yet on disk
   std::optional<QueueThread::TimerId> flush_timer, deadline_timer, end_timer;
   std::int64_t last_progress_ms = 0;
-  json::value schema;  ///< null: none
+  std::optional<std::int64_t> trial_ends_ms;  ///< see QueueActor::on_trial()
+  json::value schema;                         ///< null: none
 
  private:
   void write(Channel channel, std::string_view text, const std::vector<std::int32_t>& tokens,
@@ -93,9 +96,10 @@ class RunningJob {
   std::int64_t began_ms_;
   std::optional<std::int64_t> ended_ms_;
 
-  std::int64_t replay_at_ = 0;   ///< bytes of the stored text that came again
-  std::int64_t replay_end_ = 0;  ///< bytes that were stored
-  std::vector<Chunk> replayed_;  ///< what came again, for a cut; empty once all of it came
+  std::int64_t replay_at_ = 0;     ///< bytes of the stored text that came again
+  std::int64_t replay_end_ = 0;    ///< bytes that were stored
+  std::vector<Chunk> replayed_;    ///< what came again, for a cut; empty once all of it came
+  std::int64_t stored_bytes_ = 0;  ///< of text, when this attempt began
   std::int64_t stored_tokens_ = 0;
   std::int64_t stored_reasoning_tokens_ = 0;
   std::int64_t stored_answer_tokens_ = 0;

@@ -14,6 +14,7 @@ namespace ponder::daemon {
 namespace {
 
 constexpr double kMaxWaitS = 300;
+constexpr std::int64_t kMaxListed = 1000;
 constexpr std::int64_t kMaxOffset = std::int64_t{1} << 40;
 
 /// Answers with an envelope, or with the error.
@@ -42,8 +43,8 @@ Result<jobs::ListFilter> read_filter(const RequestHead& head) {
   }
   TRY(filter.workspace, text_parameter(head, "workspace", 4096));
   TRY(filter.label, text_parameter(head, "label", 800));
-  TRY(const std::int64_t limit, int_parameter(head, "limit", 50, 1, 500));
-  filter.limit = static_cast<int>(limit);
+  TRY(const std::int64_t limit, int_parameter(head, "limit", 50, 1, INT64_MAX));
+  filter.limit = static_cast<int>(std::min(limit, kMaxListed));  // next_before leads on
   TRY(filter.before, text_parameter(head, "before", 64));
   if (!filter.before.empty() && !is_job_id(filter.before)) {
     Error malformed{ErrorCode::bad_request, "\"before\" must be a job id"};

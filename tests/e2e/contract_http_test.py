@@ -346,6 +346,7 @@ def listing():
         same(listed("label=l2"), [ids[5], ids[2]], "by label")
         same(listed("state=completed&workspace=%2Fw0&label=l0"), [ids[0]], "by all three")
         same(listed("state=queued"), [], "by state")
+        same(listed("limit=100000"), ids[::-1], "a limit above the greatest page is lowered")
         page = d.call("GET", "/v1/jobs?limit=4").json
         same((len(page["jobs"]), page["next_before"]), (4, ids[2]), "a page")
         page = d.call("GET", f"/v1/jobs?limit=4&before={ids[2]}").json
@@ -514,6 +515,10 @@ def deaths():
         same((poison["state"], poison["reason"], poison["attempt"]), ("failed", "poison", 3), "three worker deaths")
         check(poison["error"]["code"] and poison["error"]["message"], "its error")
         same(d.wait_terminal(d.submit("after it").json["job_id"])["state"], "completed", "the next job")
+        beside = d.submit(stub(tokens=60, rate=60), kind="ask").json["job_id"]
+        wait_until(lambda: d.job(beside)["total_chars"], 10, "an ask writes")
+        poison = d.submit(stub(fault="crash", after=3), force_new=True).json["job_id"]
+        same([d.wait_terminal(i)["reason"] for i in (beside, poison)], [None, "poison"], "only the killer is poison")
         check(d.call("GET", "/health").json["engine"]["restarts"] >= 3, "health counts the restarts")
         check(d.call("GET", "/health").json["engine"]["last_error"], "health tells the last error")
         hung = d.wait_terminal(d.submit(stub(fault="hang", after=3)).json["job_id"])

@@ -167,6 +167,49 @@ TEST_F(Queue, AJobThatKillsTheEngineThreeTimesIsPoison) {
   EXPECT_EQ(e.at("attempt"), 3);
 }
 
+TEST_F(Queue, TheLastAttemptIsMadeAloneSoThatOnlyTheKillerIsPoison) {
+  open();
+  const std::string question = submit_id(ask());
+  generator.run(0);
+  const std::string killer = submit_id(batch());
+  generator.run(1);
+  for (const std::size_t n : {0u, 2u}) {  // the engine dies under both, twice
+    generator.end(generator.run(n), Finish::worker_died);
+    generator.end(generator.run(n + 1), Finish::worker_died);
+    while (state(question) != "queued" || state(killer) != "queued")
+      std::this_thread::yield();
+    advance(100);
+    generator.run(n + 2);
+  }
+  advance(5000);
+  EXPECT_EQ(state(question), "running");
+  EXPECT_EQ(state(killer), "queued") << "nothing runs beside a last attempt";
+  generator.complete(generator.run(4), "an answer");
+  EXPECT_EQ(text_of(ended(question), "state"), "completed");
+  generator.end(generator.run(5), Finish::worker_died);
+  EXPECT_EQ(text_of(ended(killer), "reason"), "poison");
+}
+
+TEST_F(Queue, ALastAttemptBeyondItsDeathsSharesAgain) {
+  open();
+  const std::string id = submit_id(batch());
+  for (std::size_t n = 0; n < 2; ++n) {
+    generator.end(generator.run(n), Finish::worker_died);
+    while (state(id) != "queued")
+      std::this_thread::yield();
+    advance(100);
+  }
+  const auto last = generator.run(2);
+  const std::string question = submit_id(ask());
+  advance(60'000);
+  EXPECT_EQ(state(question), "queued");
+  generator.say(last, Channel::answer, "new");
+  advance(1000);
+  EXPECT_EQ(state(question), "queued");
+  advance(11'000);
+  EXPECT_EQ(state(question), "running");
+}
+
 TEST_F(Queue, AWorkerKilledFromOutsideCostsNoAttempt) {
   open();
   const std::string id = submit_id(batch());
