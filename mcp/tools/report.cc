@@ -98,6 +98,7 @@ std::string demo_words(const json::object& envelope) {
 }
 
 std::string duration_words(double seconds) {
+  if (seconds < 1) return "less than 1 s";
   if (seconds < 90) return fmt::format("{:.0f} s", seconds);
   if (seconds < 5400) return fmt::format("{:.0f} min", seconds / 60);
   return fmt::format("{:.1f} h", seconds / 3600);
@@ -265,8 +266,12 @@ void set_next(const ToolContext& context, json::object& envelope) {
     arguments["wait_s"] = static_cast<int>(kStatusWaitMaxS);
     shell = fmt::format("{} wait {}", context.ponder, id);
   } else if (state != "completed") {
-    arguments["part"] = "partial";
-    shell = fmt::format("{} result --part partial {}", context.ponder, id);
+    // Without a word of the answer, what there is to read is the thinking.
+    const bool only_thought =
+        whole_of(envelope, "total_chars", -1) == 0 && whole_of(envelope, "reasoning_chars") > 0;
+    const char* part = only_thought ? "reasoning" : "partial";
+    arguments["part"] = part;
+    shell = fmt::format("{} result --part {} {}", context.ponder, part, id);
   } else if (const std::int64_t next = whole_of(envelope, "next_offset", -1); next > 0) {
     arguments["offset"] = next;
   }
@@ -295,7 +300,7 @@ std::string describe(const json::object& envelope) {
     text += fmt::format(", {} of {} prompt tokens read", whole_of(envelope, "prefill_done"),
                         whole_of(envelope, "prefill_total"));
   text += ".\n";
-  if (const json::object& eta = object_of(envelope, "eta_s"); number_of(eta, "p90") >= 1)
+  if (const json::object& eta = object_of(envelope, "eta_s"); has_field(eta, "p90"))
     text +=
         fmt::format("Expected to end in {} (half of such jobs), {} (nine of ten).\n",
                     duration_words(number_of(eta, "p50")), duration_words(number_of(eta, "p90")));

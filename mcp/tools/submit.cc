@@ -95,7 +95,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   std::string text = describe(job);
   text += fmt::format("The prompt has {} tokens; {} are reserved for thinking and answer.\n",
                       whole_of(tokens, "prompt"), whole_of(tokens, "reserved"));
-  if (number_of(object_of(job, "eta_s"), "p90") < 1)
+  if (!has_field(object_of(job, "eta_s"), "p90"))
     text += "There is no estimate yet of how long it will take.\n";
   if (!is_terminal(text_of(job, "state")))
     text +=

@@ -194,6 +194,15 @@ TEST_F(ToolsTest, RefusedRequestsSayWhyAndWhatMendsIt) {
   failing("ask", {{"question", "q"}});
 }
 
+TEST_F(ToolsTest, SubmitTellsAnEstimateHoweverShortAndThatThereIsNone) {
+  daemon_.submitted = job(1, "queued");
+  daemon_.submitted.envelope["eta_s"] = json::object{{"p50", 0.01}, {"p90", 7}};
+  EXPECT_THAT(good("submit", {{"task", "t"}}).text,
+              HasSubstr("Expected to end in less than 1 s (half of such jobs), 7 s (nine of ten)"));
+  daemon_.submitted.envelope["eta_s"] = json::object{{"p50", nullptr}, {"p90", nullptr}};
+  EXPECT_THAT(good("submit", {{"task", "t"}}).text, HasSubstr("no estimate"));
+}
+
 TEST_F(ToolsTest, AJobThatHasNotRunNamesTheModelThatWillRunIt) {
   daemon_.health_document["model"] = json::object{{"id", "pebble"}, {"class", "demo"}};
   daemon_.submitted = job(1, "queued");

@@ -181,6 +181,11 @@ TEST_F(ToolsTest, CancelGivesTheFinalEnvelopeAndIsIdempotent) {
     EXPECT_EQ(text(r.structured, "state"), "cancelled");
     EXPECT_THAT(r.text, HasSubstr(R"("part":"partial")"));
   }
+  FakeJob only_thought = job(2, "running");
+  only_thought.envelope["total_chars"] = 0;
+  daemon_.put(only_thought);
+  EXPECT_THAT(good("cancel", {{"job_id", id_of(2)}}).text, HasSubstr(R"("part":"reasoning")"))
+      << "what there is to read";
 }
 
 json::object healthy() {
