@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <utility>
 
 namespace ponder::run {
 namespace {
@@ -23,6 +25,38 @@ std::string without_split_number(std::string stem) {
   return stem.substr(0, stem.size() - kSize);
 }
 
+constexpr const char* kBosKey = "tokenizer.ggml.bos_token_id";
+constexpr const char* kEosKey = "tokenizer.ggml.eos_token_id";
+
+tl::unexpected<Error> no_vocabulary(const artifact::Gguf& file, const std::string& why) {
+  return fail(ErrorCode::model_missing,
+              fmt::format("{} is not usable: {}", file.path().filename().string(), why),
+              "use a whole model file; it brings its tokenizer along");
+}
+
+/// The special token that `key` names among `tokens` of them, or -1 where the file names none.
+Result<text::TokenId> special_id(const artifact::Gguf& file, const char* key, std::size_t tokens) {
+  const std::int64_t id = file.integer(key).value_or(-1);
+  if (id < -1 || id >= static_cast<std::int64_t>(tokens))
+    return no_vocabulary(file, fmt::format("{} is {}, and it has {} tokens", key, id, tokens));
+  return static_cast<text::TokenId>(id);
+}
+
+/// The variables that templates know special tokens by.
+Result<json::object> special_texts(const artifact::Gguf& file, const text::Tokenizer& tokenizer) {
+  constexpr std::pair<const char*, const char*> kVariables[] = {
+      {"bos_token", kBosKey},
+      {"eos_token", kEosKey},
+      {"pad_token", "tokenizer.ggml.padding_token_id"},
+      {"unk_token", "tokenizer.ggml.unknown_token_id"}};
+  json::object texts;
+  for (const auto& [variable, key] : kVariables) {
+    TRY(const text::TokenId id, special_id(file, key, static_cast<std::size_t>(tokenizer.size())));
+    if (id >= 0) texts[variable] = std::string(tokenizer.bytes_of(id));
+  }
+  return texts;
+}
+
 bool is_bundled(const std::filesystem::path& file) {
   return file.filename().string().starts_with("pebble-");
 }
@@ -40,9 +74,7 @@ Result<models::KvType> parse_kv(std::string_view name) {
 
 Result<text::TokenizerSpec> tokenizer_spec(const artifact::Gguf& file) {
   const auto missing = [&](std::string_view key) {
-    return fail(ErrorCode::model_missing,
-                fmt::format("{} is not usable: it has no {}", file.path().filename().string(), key),
-                "use a whole model file; it brings its tokenizer along");
+    return no_vocabulary(file, fmt::format("it has no {}", key));
   };
   text::TokenizerSpec spec;
   auto model = file.string("tokenizer.ggml.model");
@@ -53,14 +85,15 @@ Result<text::TokenizerSpec> tokenizer_spec(const artifact::Gguf& file) {
   if (!tokens) return missing(kTokens);
   spec.tokens = std::move(*tokens);
   if (const auto types = file.integers("tokenizer.ggml.token_type")) {
-    for (const std::int64_t type : *types)
-      spec.types.push_back(static_cast<std::int32_t>(type));
+    for (const std::int64_t type : *types)  // -1 is no type either
+      spec.types.push_back(std::in_range<std::int32_t>(type) ? static_cast<std::int32_t>(type)
+                                                             : -1);
   } else {
     spec.types.assign(spec.tokens.size(), 1);
   }
   if (auto merges = file.strings("tokenizer.ggml.merges")) spec.merges = std::move(*merges);
-  spec.bos = static_cast<text::TokenId>(file.integer("tokenizer.ggml.bos_token_id").value_or(-1));
-  spec.eos = static_cast<text::TokenId>(file.integer("tokenizer.ggml.eos_token_id").value_or(-1));
+  TRY(spec.bos, special_id(file, kBosKey, spec.tokens.size()));
+  TRY(spec.eos, special_id(file, kEosKey, spec.tokens.size()));
   return spec;
 }
 
@@ -68,8 +101,12 @@ Result<Vocabulary> load_vocabulary(const artifact::Gguf& file) {
   Vocabulary v;
   TRY(text::TokenizerSpec spec, tokenizer_spec(file));
   TRY(v.tokenizer, text::Tokenizer::create(std::move(spec)));
+  TRY(v.special_texts, special_texts(file, *v.tokenizer));
   if (const auto source = file.string("tokenizer.chat_template")) {
-    TRY(v.chat_template, text::ChatTemplate::compile(*source));
+    if (auto compiled = text::ChatTemplate::compile(*source))
+      v.chat_template = std::move(*compiled);
+    else
+      v.template_fault = std::move(compiled).error();
     v.template_knows_developer = source->find("developer") != std::string::npos;
   }
   return v;

@@ -3,6 +3,7 @@
 // here; what they do is the business of engine/text and engine/models.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/artifact/gguf.h"
@@ -17,14 +18,18 @@ namespace ponder::run {
 /// "f32" or "f16"; bad_request names what else there is.
 Result<models::KvType> parse_kv(std::string_view name);
 
-/// The keys tokenizer.ggml.*; model_missing names the one that is not there.
+/// The keys tokenizer.ggml.*; model_missing names the one that is not there or makes no sense.
 Result<text::TokenizerSpec> tokenizer_spec(const artifact::Gguf& file);
 
 /// What a model reads and writes: its tokenizer and, if the file has one, its chat template.
 struct Vocabulary {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  ///< may be null
-  bool template_knows_developer = false;  ///< else such messages are rendered as system
+  std::optional<Error> template_fault = {};  ///< why the file's template cannot be used
+  bool template_knows_developer = false;     ///< else such messages are rendered as system
+  /// bos_token, eos_token, pad_token and unk_token, as far as the file names them: their texts,
+  /// for templates that write them.
+  json::object special_texts = {};
 };
 Result<Vocabulary> load_vocabulary(const artifact::Gguf& file);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <ctime>
+
 #include "engine/generator/budget.h"
 #include "engine/text/prompt_encoding.h"
 
@@ -63,9 +65,21 @@ json::array messages(const std::vector<Message>& all, bool knows_developer) {
   return out;
 }
 
+/// What a request may not set by its template arguments: the conversation comes from the request
+/// itself, and the special tokens, which a template may write as such, from the model file.
+constexpr const char* kReserved[] = {"messages",         "tools",     "add_generation_prompt",
+                                     "enable_thinking",  "bos_token", "eos_token",
+                                     "reasoning_effort", "pad_token", "unk_token"};
+
 json::object template_variables(const Vocabulary& vocabulary, const ChatRequest& chat) {
   const Effort effort = chat.effort.value_or(Effort{});
   json::object variables = chat.template_arguments;
+  for (const char* name : kReserved)
+    variables.erase(name);
+  for (const auto& [name, text] : vocabulary.special_texts)
+    variables[name] = text;
+  if (vocabulary.chat_template->reads("strftime_now") && !variables.contains("now"))
+    variables["now"] = static_cast<std::int64_t>(std::time(nullptr));
   variables["messages"] = messages(chat.messages, vocabulary.template_knows_developer);
   if (!chat.tools.empty()) variables["tools"] = chat.tools;
   variables["add_generation_prompt"] = true;
@@ -80,6 +94,17 @@ bool ends_in_open_think(std::string_view prompt) {
   return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with("<think>");
 }
 
+/// A rendered prompt may also stop in the middle of a thought, to go on with it.
+bool ends_inside_think(const text::Tokenizer& tokenizer, const RenderedPrompt& prompt) {
+  const text::TokenId open = tokenizer.special_id("<think>");
+  const text::TokenId close = tokenizer.special_id("</think>");
+  for (auto id = prompt.ids.rbegin(); open >= 0 && id != prompt.ids.rend(); ++id) {
+    if (*id == open) return true;
+    if (*id == close || tokenizer.is_end(*id)) return false;
+  }
+  return ends_in_open_think(prompt.text);
+}
+
 }  // namespace
 
 Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
@@ -88,17 +113,25 @@ Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
   if (request.raw_prompt) {
     prompt.text = *request.raw_prompt;
     prompt.ids = vocabulary.tokenizer->encode(prompt.text, true);
+    prompt.starts_thinking = ends_inside_think(*vocabulary.tokenizer, prompt);
   } else {
+    if (vocabulary.template_fault) return fail(*vocabulary.template_fault);
     if (!vocabulary.chat_template)
       return fail(ErrorCode::bad_request, "this model file has no chat template",
                   "send a rendered prompt to /v1/completions, or use an instruction-tuned model");
-    TRY(const std::vector<text::PromptPiece> pieces,
+    TRY(std::vector<text::PromptPiece> pieces,
         vocabulary.chat_template->render(template_variables(vocabulary, request.chat)));
     prompt.text = text::join(pieces);
+    prompt.starts_thinking = ends_in_open_think(prompt.text);
+    if (prompt.starts_thinking && !thinks(request.chat.effort.value_or(Effort{}))) {
+      // A template that always opens the thinking: closed as others of the family do it.
+      pieces.push_back({prompt.text.ends_with('\n') ? "\n</think>\n\n" : "\n\n</think>\n\n"});
+      prompt.text += pieces.back().text;
+      prompt.starts_thinking = false;
+    }
     prompt.ids = text::encode_prompt(*vocabulary.tokenizer, pieces);
   }
   if (prompt.ids.empty()) return fail(ErrorCode::bad_request, "the prompt is empty");
-  prompt.starts_thinking = ends_in_open_think(prompt.text);
   return prompt;
 }
 

@@ -18,10 +18,12 @@ struct EffortBudgets {
 struct RenderedPrompt {
   std::string text;
   std::vector<text::TokenId> ids;
-  bool starts_thinking = false;  ///< it ends in an open <think>
+  bool starts_thinking = false;  ///< it ends in an open <think>, or inside a thought
 };
 
-/// bad_request when the template refuses the conversation or the model has none.
+/// bad_request when the template refuses the conversation or the model has none. Template
+/// arguments of the request never replace what the request or the model file says. At effort none
+/// the prompt never ends in an open <think>.
 Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
                                      const GenerationRequest& request);
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/base/json.h"
+#include "engine/base/utf8.h"
 #include "engine/run/load.h"
 #include "engine/worker/command_input.h"
 #include "engine/worker/commands.h"
@@ -29,8 +30,8 @@ Result<Facts> gather(const ModelArguments& arguments) {
   TRY(const models::LoadOptions options, load_options(arguments));
   TRY(const std::unique_ptr<artifact::Gguf> file, artifact::Gguf::open(arguments.file));
   Facts facts;
-  facts.arch = file->string("general.architecture").value_or("");
-  facts.name = file->string("general.name").value_or("");
+  facts.arch = replace_invalid(file->string("general.architecture").value_or(""));
+  facts.name = replace_invalid(file->string("general.name").value_or(""));
   facts.n_ctx_train = file->integer(facts.arch + ".context_length");
   for (const artifact::TensorInfo& tensor : file->tensors()) {
     TypeCount& type = facts.tensors[std::string(kernels::format(tensor.type).name)];
@@ -38,8 +39,11 @@ Result<Facts> gather(const ModelArguments& arguments) {
     type.bytes += tensor.bytes;
   }
   facts.unsupported = models::unsupported(*file);
-  if (const auto vocabulary = run::load_vocabulary(*file); !vocabulary)
+  const auto vocabulary = run::load_vocabulary(*file);
+  if (!vocabulary)
     facts.unsupported.push_back(vocabulary.error().message);
+  else if (vocabulary->template_fault)
+    facts.unsupported.push_back(vocabulary->template_fault->message);
   if (auto memory = models::memory_need(*file, options))
     facts.memory = *memory;
   else if (facts.unsupported.empty())
@@ -60,7 +64,7 @@ json::object as_object(const Facts& facts) {
                           {"total", facts.memory->total}};
   json::array unsupported;
   for (const std::string& sentence : facts.unsupported)
-    unsupported.emplace_back(sentence);
+    unsupported.emplace_back(replace_invalid(sentence));
   json::value n_ctx_train = nullptr;
   if (facts.n_ctx_train) n_ctx_train = *facts.n_ctx_train;
   return {{"arch", facts.arch}, {"name", facts.name}, {"n_ctx_train", n_ctx_train},

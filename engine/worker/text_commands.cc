@@ -1,5 +1,6 @@
 // `ponder-engine tokenize`, `detokenize` and `render`: text to ids and back, without weights.
 #include "engine/base/json.h"
+#include "engine/base/utf8.h"
 #include "engine/run/prompt.h"
 #include "engine/worker/command_input.h"
 #include "engine/worker/commands.h"
@@ -43,7 +44,7 @@ Result<int> run_render(const ModelArguments& model) {
   GenerationRequest request;
   TRY(request.chat, parse_chat_request(body));
   TRY(const run::RenderedPrompt prompt, run::render_prompt(vocabulary, request));
-  const json::object out{{"prompt", prompt.text}, {"ids", ids_array(prompt.ids)}};
+  const json::object out{{"prompt", replace_invalid(prompt.text)}, {"ids", ids_array(prompt.ids)}};
   TRY_VOID(write_stdout(to_json(out) + "\n"));
   return kExitDone;
 }

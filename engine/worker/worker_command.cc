@@ -43,7 +43,10 @@ Result<run::LoadedModel> load_for_worker(const WorkerArguments& arguments) {
   options.model_id = arguments.model_id;
   options.model_class = arguments.model_class;
   TRY(options.load, load_options(arguments.model));
-  return run::load_model(options);
+  TRY(run::LoadedModel loaded, run::load_model(options));
+  // A daemon serves conversations first of all: better refused here than with every request.
+  if (loaded.vocabulary.template_fault) return fail(*loaded.vocabulary.template_fault);
+  return loaded;
 }
 
 }  // namespace

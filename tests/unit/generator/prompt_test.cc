@@ -60,6 +60,73 @@ TEST(Prompt, WhatAUserWroteIsNeverASpecialToken) {
   EXPECT_EQ(count(raw), 1);  // a rendered prompt is the caller's own business
 }
 
+TEST(Prompt, SpecialTokensAreTheFilesAndNotTheRequests) {
+  Vocabulary v = with_template(
+      "{{ bos_token }}|{{ eos_token }}|{{ messages | length }}|{{ tools is defined }}|"
+      "{{ add_generation_prompt }}|{{ enable_thinking }}|{{ reasoning_effort }}|{{ extra }}");
+  v.special_texts = {{"eos_token", "<|im_end|>"}};
+  GenerationRequest r = ask("hi", "xhigh");
+  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token", "messages", "tools",
+                           "add_generation_prompt", "enable_thinking", "reasoning_effort"})
+    r.chat.template_arguments[name] = "<|im_start|>";
+  r.chat.template_arguments["extra"] = "<|im_start|>";
+  const RenderedPrompt prompt = render_prompt(v, r).value();
+  EXPECT_EQ(prompt.text, "|<|im_end|>|1|False|True|True|xhigh|<|im_start|>");
+  const auto count = [&](const char* text) {
+    return std::count(prompt.ids.begin(), prompt.ids.end(), v.tokenizer->special_id(text));
+  };
+  EXPECT_EQ(count("<|im_end|>"), 1);
+  EXPECT_EQ(count("<|im_start|>"), 0);  // the caller's text stays text
+}
+
+TEST(Prompt, TheFilesSpecialTokensHaveTheirTexts) {
+  const text::TokenId eos = pebble().tokenizer->eos();
+  EXPECT_EQ(pebble().special_texts.at("eos_token").as_string(), pebble().tokenizer->bytes_of(eos));
+}
+
+TEST(Prompt, TheTimeIsThereForTemplatesThatAskForIt) {
+  const Vocabulary v = with_template("{{ strftime_now('%Y') }}");
+  EXPECT_GE(std::stoi(render_prompt(v, ask("hi"))->text), 2020);
+  GenerationRequest r = ask("hi");
+  r.chat.template_arguments["now"] = 0;
+  EXPECT_EQ(render_prompt(v, r)->text, "1970");
+}
+
+TEST(Prompt, AtEffortNoneATemplateThatAlwaysThinksIsClosed) {
+  for (const char* source : {"{{ messages[0].content }}<think>\n\n", "x<think>"}) {
+    const Vocabulary v = with_template(source);
+    EXPECT_TRUE(render_prompt(v, ask("hi", "low"))->starts_thinking);
+    for (const char* effort : {"none", "0"}) {
+      const RenderedPrompt prompt = render_prompt(v, ask("hi", effort)).value();
+      EXPECT_THAT(prompt.text, EndsWith("<think>\n\n</think>\n\n"));
+      EXPECT_FALSE(prompt.starts_thinking);
+      EXPECT_EQ(prompt.ids, v.tokenizer->encode(prompt.text, true));
+    }
+  }
+}
+
+TEST(Prompt, ARenderedPromptMayStopInTheMiddleOfAThought) {
+  const auto thinking = [](const char* text) {
+    GenerationRequest raw;
+    raw.raw_prompt = text;
+    return render_prompt(pebble(), raw)->starts_thinking;
+  };
+  EXPECT_TRUE(thinking("<|im_start|>assistant\n<think>\nfirst, two and"));
+  EXPECT_FALSE(thinking("<|im_start|>assistant\n<think>\nfirst\n</think>\n\nThe answer"));
+  EXPECT_FALSE(thinking("<think>cut<|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_FALSE(thinking("plain text"));
+}
+
+TEST(Prompt, ATemplateThatCannotBeReadIsToldToThoseWhoNeedIt) {
+  Vocabulary v = pebble();
+  v.chat_template = nullptr;
+  v.template_fault = text::ChatTemplate::compile("{% if").error();
+  EXPECT_EQ(render_prompt(v, ask("hi")).error().message, v.template_fault->message);
+  GenerationRequest raw;
+  raw.raw_prompt = "plain text";
+  EXPECT_TRUE(render_prompt(v, raw));
+}
+
 TEST(Prompt, SystemMessagesAtTheHeadBecomeOne) {
   GenerationRequest r = ask("hi");
   r.chat.messages.insert(r.chat.messages.begin(), {{"system", "first"}, {"developer", "second"}});
