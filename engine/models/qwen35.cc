@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <system_error>
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
@@ -402,7 +403,14 @@ Result<std::unique_ptr<Model>> load_qwen35(const artifact::Gguf& file, const Loa
     log_warn(fmt::format(
         "{} announces a multi-token-prediction layer and does not hold it; going on without.",
         file.path().string()));
-  auto model = std::make_unique<Qwen35Model>(std::move(config), resolved, *ops);
+  std::unique_ptr<Qwen35Model> model;
+  try {
+    model = std::make_unique<Qwen35Model>(std::move(config), resolved, *ops);
+  } catch (const std::system_error&) {
+    return fail(ErrorCode::engine_error,
+                fmt::format("The system refused {} threads.", resolved.threads),
+                "Use fewer with --threads, or raise the limit on processes.");
+  }
   TRY_VOID(model->load_weights(file));
   return std::unique_ptr<Model>(std::move(model));
 }

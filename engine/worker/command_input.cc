@@ -19,6 +19,7 @@ Result<std::string> read_stdin() {
     if (text.size() > kMaxInput)
       return fail(ErrorCode::too_large, fmt::format("stdin holds more than {} bytes", kMaxInput));
   }
+  if (std::ferror(stdin) != 0) return fail(ErrorCode::bad_request, "stdin cannot be read");
   return text;
 }
 

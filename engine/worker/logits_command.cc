@@ -27,12 +27,13 @@ std::string line_of(std::int64_t pos, text::TokenId id, std::span<const float> r
   std::vector<std::int32_t> order(row.size());
   std::iota(order.begin(), order.end(), 0);
   const auto k = std::min<std::size_t>(static_cast<std::size_t>(top), row.size());
-  // The larger logit first, the lower id on a tie.
+  // The larger logit first, the lower id on a tie; what is no number last.
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
                     [&](std::int32_t a, std::int32_t b) {
                       const float x = row[static_cast<std::size_t>(a)],
                                   y = row[static_cast<std::size_t>(b)];
-                      return x != y ? x > y : a < b;
+                      if (std::isnan(x) != std::isnan(y)) return std::isnan(y);
+                      return x == y || std::isnan(x) ? a < b : x > y;
                     });
   const double total = log_sum_exp(row);
   json::array best;

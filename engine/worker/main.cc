@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <new>
 
+#include "engine/base/utf8.h"
 #include "engine/worker/commands.h"
 
 namespace ponder::worker {
@@ -132,6 +134,26 @@ void add_worker(CLI::App& app, Chosen& chosen) {
   worker->callback([&] { chosen.command = [&] { return run_worker(w); }; });
 }
 
+/// A size from outside may ask for more memory than there is; that is refused like the rest.
+Result<int> run_command(const Command& command) {
+  try {
+    return command();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::out_of_memory, "there is not enough memory for this",
+                "give less on stdin, use a smaller --ctx, or close other programs");
+  }
+}
+
+/// Message and hint on one line, whatever a template or a file put into them.
+std::string one_line(const Error& error) {
+  std::string text = error.message;
+  if (!error.hint.empty()) text += (text.ends_with('.') ? " " : "; ") + error.hint;
+  text = replace_invalid(text);
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7F) c = ' ';
+  return text;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("One language model in one process.", "ponder-engine");
   app.set_version_flag("--version", "ponder-engine " PONDER_VERSION);
@@ -147,12 +169,9 @@ int run(int argc, char** argv) {
     return app.exit(problem) == 0 ? kExitDone : kExitUsage;
   }
   const Result<void> built = refuse_what_is_not_built(chosen);
-  const Result<int> code = built ? chosen.command() : fail(built.error());
+  const Result<int> code = built ? run_command(chosen.command) : fail(built.error());
   if (code) return *code;
-  const Error& error = code.error();
-  const bool closed = error.message.ends_with('.');
-  std::fprintf(stderr, "ponder-engine: %s%s%s\n", error.message.c_str(),
-               error.hint.empty() ? "" : (closed ? " " : "; "), error.hint.c_str());
+  std::fprintf(stderr, "ponder-engine: %s\n", one_line(code.error()).c_str());
   return kExitRefused;
 }
 

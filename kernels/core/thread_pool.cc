@@ -31,11 +31,20 @@ void pause() {
 ThreadPool::ThreadPool(int threads) : threads_(threads) {
   CHECK(threads >= 1 && threads <= 4096);
   workers_.reserve(static_cast<std::size_t>(threads - 1));
-  for (int i = 1; i < threads; ++i)
-    workers_.emplace_back([this] { work_loop(); });
+  try {
+    for (int i = 1; i < threads; ++i)
+      workers_.emplace_back([this] { work_loop(); });
+  } catch (...) {
+    end_workers();
+    throw;
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  end_workers();
+}
+
+void ThreadPool::end_workers() {
   stop_.store(true);
   wake_.fetch_add(1);
   wake_.notify_all();

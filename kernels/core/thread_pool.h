@@ -13,7 +13,8 @@ namespace ponder::kernels {
 
 class ThreadPool {
  public:
-  /// `threads` in all, counting the caller (at least 1).
+  /// `threads` in all, counting the caller (at least 1). Throws std::system_error when the system
+  /// refuses one.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -36,6 +37,7 @@ class ThreadPool {
  private:
   bool claim(std::uint64_t& ticket);
   void work_loop();
+  void end_workers();
 
   // The call in progress: its number << 32 | its parts << 16 | the next part to take. A claim is a
   // compare-and-swap to the next part. That it succeeded proves that function_ and context_, read

@@ -7,6 +7,8 @@ import json
 import math
 import pathlib
 import random
+import resource
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,10 +25,21 @@ def check(condition, what):
     return condition
 
 
-def engine(*arguments, stdin=b""):
+def engine(*arguments, stdin=b"", address_space=None):
     if isinstance(stdin, str):
         stdin = stdin.encode()
-    return subprocess.run([ENGINE, *map(str, arguments)], input=stdin, capture_output=True, timeout=110)
+
+    def limit():
+        if address_space:
+            resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+
+    return subprocess.run([ENGINE, *map(str, arguments)], input=stdin, capture_output=True, timeout=110,
+                          preexec_fn=limit)
+
+
+def refused(done, what):
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    check(done.returncode == 1 and len(said) == 1 and done.stdout == b"", f"{what}: {done.returncode} {said[-3:]}")
 
 
 def lines(done):
@@ -111,19 +124,59 @@ def measures():
     check(lines(engine("bench", MODEL, "-p", 0, "-n", 4, "-r", 1))[0]["test"] == "tg4", "-p 0 leaves prefill out")
 
 
+def changed_files():
+    """The bundled file with a few of its bytes changed."""
+    whole = (MODELS / "pebble-q8_0.gguf").read_bytes()
+    hi = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / "changed.gguf"
+
+        def write(at, new):
+            model.write_bytes(whole[:at] + new + whole[at + len(new):])
+
+        write(whole.index(b"{%- ", whole.index(b"tokenizer.chat_template")), b"{%- nonsense\n")
+        refused(engine("render", model, stdin=hi), "render with a template that cannot be read")
+        check(lines(engine("tokenize", model, stdin=b"a"))[0] != [], "but tokens need no template")
+        check(len(lines(engine("info", model, "--json"))[0]["unsupported"]) == 1, "and info names it")
+
+        key = b"tokenizer.ggml.eos_token_id"
+        for wrong in (0x7FFFFFFF, 0xFFFFFFFF):
+            write(whole.index(key) + len(key) + 4, struct.pack("<I", wrong))
+            for command in ("tokenize", "render", "generate"):
+                refused(engine(command, model, stdin=hi), f"{command} with the end token {wrong}")
+
+        key = b"general.name"
+        write(whole.index(key) + len(key) + 12, b"\xff\n")
+        done = engine("info", model, "--json")
+        check(json.loads(done.stdout.decode())["name"].startswith("\ufffd\n"), "a name that is no UTF-8 makes no bad JSON")
+
+        write(len(whole) // 2, b"\xff" * (1 << 17))  # scales that are no numbers
+        rows = lines(engine("logits", model, "--top", 3, stdin="[5, 6]"))
+        check([r["top"] for r in rows] == [[[0, None], [1, None], [2, None]]] * 2, f"logits that are no numbers: {rows}")
+        check(engine("generate", model, "-n", 3, stdin="a").returncode == 0, "generate goes on with them")
+
+
+def limits():
+    numbers = b"[" + b"1," * (20 << 20) + b"1]"
+    refused(engine("detokenize", MODEL, stdin=numbers, address_space=300 << 20), "more ids than memory holds")
+    refused(engine("tokenize", MODEL, stdin=bytes(65 << 20)), "more text than is read")
+    refused(engine("generate", MODEL, "--threads", 1000, stdin="a", address_space=1 << 30), "threads that the system refuses")
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(f"'{ENGINE}' tokenize '{MODEL}' < '{folder}'", shell=True, capture_output=True)
+        refused(done, "stdin that is a folder")
+
+
 def exits():
     with tempfile.TemporaryDirectory() as folder:
         noise = pathlib.Path(folder) / "noise.gguf"
         noise.write_bytes(b"GGUF" + bytes(range(256)) * 10)
-        refused = [
+        bad = [
             ("info", folder + "/none.gguf"), ("info", noise), ("logits", noise), ("info", MODEL, "--kv", "q8_0"),
             ("generate", MODEL, "--spec", 2), ("bench", MODEL, "--device", "cuda"), ("generate", MODEL),
             ("bench", MODEL, "-p", 512, "-n", 0, "--ctx", 256), ("info", MODEL, "--ctx", 40000),
         ]
-        for arguments in refused:
-            done = engine(*arguments)
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            check(done.returncode == 1 and len(said) == 1 and done.stdout == b"", f"{arguments}: {done.returncode} {said}")
+        for arguments in bad:
+            refused(engine(*arguments), arguments)
     for stdin in ("[1, 99999]", "[-1]", "[1.5]", "{}", "", "[1", json.dumps([5] * 300)):
         done = engine("logits", MODEL, "--ctx", 256, stdin=stdin)
         check(done.returncode == 1 and len(done.stderr.splitlines()) == 1, f"logits of {stdin[:20]!r}: {done.returncode}")
@@ -135,7 +188,7 @@ def exits():
     check(engine("--help").returncode == 0 and engine("--version").returncode == 0, "help and version")
 
 
-for part in (text, info, logits_and_generate, measures, exits):
+for part in (text, info, logits_and_generate, measures, changed_files, limits, exits):
     part()
 print("ok" if not failures else f"{len(failures)} failures")
 sys.exit(1 if failures else 0)
