@@ -34,6 +34,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr double kPingEvery = 1.0;     // status() must be true within two seconds
 constexpr double kAnswerWithin = 2.0;  // a pong later than this is worth a word in status()
+constexpr double kLongLoad = 1.0;      // a load longer than this says for how long
 constexpr double kLongLife = 10.0;     // a worker that lived this long does not count as quick
 constexpr double kMostBackOff = 5.0;
 constexpr double kMostDeviceBackOff = 60.0;  // a lost device may need a while to come back
@@ -186,6 +187,8 @@ class WorkerGenerator::Supervisor {
     const std::lock_guard lock(status_mutex_);
     GeneratorStatus s = status_;
     s.uptime_s = s.pid != 0 ? seconds_since(born_) : 0;
+    if (s.state == GeneratorState::loading && s.uptime_s > kLongLoad)
+      s.reason += fmt::format(" ({:.0f} s so far)", s.uptime_s);
     return s;
   }
 
@@ -213,6 +216,7 @@ class WorkerGenerator::Supervisor {
     Time next = Time::max();
     const auto at = [&](Time t) { next = std::min(next, t); };
     if (!worker_ && !failure_) at(next_birth_);
+    if (worker_ && !ready_) at(after(born_, options_.load_limit_s));
     if (ready_ && !ping_out_) at(after(last_pong_, kPingEvery));
     if (ready_ && ping_out_) at(after(last_ping_, slow_ ? options_.stall_s : kAnswerWithin));
     for (const auto& [id, call] : calls_)
@@ -242,7 +246,7 @@ class WorkerGenerator::Supervisor {
   void check_times() {
     const Time t = now();
     expire_waiting(t);
-    if (!ready_) return;
+    if (!ready_) return check_loading(t);
     const bool stuck =
         std::any_of(generations_.begin(), generations_.end(), [&](const auto& entry) {
           return entry.second.sent && t >= after(entry.second.last_event, options_.stall_s);
@@ -261,6 +265,19 @@ class WorkerGenerator::Supervisor {
       last_ping_ = t;
       send(protocol::encode(protocol::ToWorker(protocol::Ping{++pings_})).value());
     }
+  }
+
+  void check_loading(Time t) {
+    if (!worker_) return;
+    if (refused_) return worker_over(Cause::by_itself);  // whether it exits or not
+    if (t < after(born_, options_.load_limit_s)) return;
+    worker_->kill();
+    worker_->reap(0);
+    worker_.reset();
+    become_failed(
+        {ErrorCode::engine_error,
+         fmt::format("the engine did not load the model within {:g} s", options_.load_limit_s),
+         "put the file on a disk that answers, and start the daemon again"});
   }
 
   void expire_waiting(Time t) {
@@ -581,7 +598,7 @@ class WorkerGenerator::Supervisor {
 
   Result<void> handle(const protocol::Refused& m) {
     if (ready_ || refused_) return out_of_turn("a refusal");
-    refused_ = m.error;  // its exit follows
+    refused_ = m.error;
     return {};
   }
 

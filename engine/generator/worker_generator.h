@@ -31,10 +31,11 @@ struct WorkerOptions {
   std::int64_t n_ctx = 0;                     ///< 0: the model's default
   int threads = 0;                            ///< 0: the machine's cores
   std::string kv = "f16";
-  bool stub = false;        ///< the scripted stub instead of a model
-  double stall_s = 60;      ///< no event of a running generation for so long: replace the worker
-  double load_wait_s = 60;  ///< how long a call waits for a worker that is loading
-  double back_off_s = 0.1;  ///< pause before the second quick restart; doubles up to 5 s
+  bool stub = false;           ///< the scripted stub instead of a model
+  double stall_s = 60;         ///< no event of a running generation for so long: replace the worker
+  double load_wait_s = 60;     ///< how long a call waits for a worker that is loading
+  double load_limit_s = 1800;  ///< a load that takes longer hangs: failed, no more tries
+  double back_off_s = 0.1;     ///< pause before the second quick restart; doubles up to 5 s
   int max_load_deaths = 5;  ///< so many workers in a row that died loading: failed, no more tries
 };
 
@@ -55,7 +56,7 @@ class WorkerGenerator final : public Generator {
   void cancel(GenerationId id) override;
 
   /// pid is 0 while no worker lives. With `ready` a reason means that the worker has not answered
-  /// for more than two seconds.
+  /// for more than two seconds. A load that takes more than a second says for how long it has.
   GeneratorStatus status() const override;
 
  private:

@@ -13,6 +13,9 @@
 namespace ponder::worker {
 namespace {
 
+/// So many ids fit one frame whatever they are: ten digits and a comma each.
+constexpr std::size_t kMostIds = (protocol::kMaxPayload - 256) / 11;
+
 /// Writes whole frames, from any thread. _exit and not exit: the generator's threads still run,
 /// and there is nothing to save.
 class FrameWriter {
@@ -102,6 +105,11 @@ class Server {
   void take(protocol::TokenizeCall& m) {
     generator_.tokenize(std::move(m.text), m.special,
                         [this, call = m.call](Result<std::vector<std::int32_t>> ids) {
+                          // Else the frame could not be told, and that ends the process.
+                          if (ids && ids->size() > kMostIds)
+                            ids = fail(ErrorCode::too_large,
+                                       fmt::format("the text has {} tokens; at most {} can be told",
+                                                   ids->size(), kMostIds));
                           out_.write(protocol::Tokenized{call, std::move(ids)});
                         });
   }

@@ -59,6 +59,10 @@ int main(int argc, char** argv) {
     say(protocol::Refused{Error{ErrorCode::engine_error, "this file is from Mars"}});
     return protocol::kExitModelUnusable;
   }
+  if (how == "refuse_and_stay") {
+    say(protocol::Refused{Error{ErrorCode::engine_error, "this file is from Mars"}});
+    ::sleep(3600);
+  }
   if (how == "noise_at_once") {
     say(std::string(1000, '\xEE'));
     ::pause();
