@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kMaxTokens = std::size_t{1} << 21;
 constexpr std::size_t kMaxMerges = std::size_t{1} << 22;
 constexpr std::size_t kMaxTokenBytes = 4096;
+constexpr std::size_t kMaxAddedBytes = std::size_t{1} << 22;  // their table takes 32 times as much
 
 enum TokenType : std::int32_t {
   kNormal = 1,
@@ -227,6 +228,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
   tables.matcher = find_pre_tokenizer(spec.pre);
   tables.eos = spec.eos;
   tables.offsets.push_back(0);
+  std::size_t added_bytes = 0;
   for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
     const std::string& token = spec.tokens[i];
     const std::int32_t type = spec.types[i];
@@ -235,6 +237,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
     tables.bytes += bytes;
     tables.offsets.push_back(tables.bytes.size());
     const bool added = type == kControl || type == kUserDefined;
+    if (added && (added_bytes += token.size()) > kMaxAddedBytes)
+      return unusable(
+          fmt::format("its added tokens have more than {} bytes of text", kMaxAddedBytes));
     if (added) tables.special.add(token, id);
     const bool ends = added && std::count(std::begin(kEndTexts), std::end(kEndTexts), token) > 0;
     if (ends || id == spec.eos) tables.ends.push_back(id);

@@ -202,6 +202,14 @@ TEST(TokenizerSpecs, ArraysMustBeOfOneLength) {
   spec = {"gpt2", "qwen35", {}, {}, {}};
   EXPECT_NE(refusal(spec).find("0 tokens"), std::string::npos);
 }
+TEST(TokenizerSpecs, TheTextOfAddedTokensIsBounded) {
+  TokenizerSpec spec = pebble_spec();
+  for (int i = 0; i < 1100; ++i) {
+    spec.tokens.push_back(std::to_string(i) + std::string(4000, '<'));
+    spec.types.push_back(3);
+  }
+  EXPECT_NE(refusal(spec).find("added tokens"), std::string::npos);
+}
 TEST(TokenizerSpecs, EveryByteNeedsAToken) {
   TokenizerSpec spec = pebble_spec();
   const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), spell_bytes("\x07"));
