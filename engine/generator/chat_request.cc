@@ -218,6 +218,10 @@ Result<std::vector<std::string>> parse_stop(const json::object& body) {
 
 }  // namespace
 
+bool thinks(const Effort& effort) {
+  return effort.budget ? *effort.budget > 0 : effort.word != Effort::Word::none;
+}
+
 std::string to_string(const Effort& effort) {
   if (effort.budget) return std::to_string(*effort.budget);
   switch (effort.word) {

@@ -32,6 +32,8 @@ struct Effort {
 
   friend bool operator==(const Effort&, const Effort&) = default;
 };
+/// Not with none, nor with a budget of 0.
+bool thinks(const Effort& effort);
 /// "none" "low" "medium" "xhigh", or the number.
 std::string to_string(const Effort& effort);
 /// The four words, the aliases (high -> medium, max -> xhigh, minimal -> low) and whole numbers

@@ -10,10 +10,6 @@
 namespace ponder::run {
 namespace {
 
-bool thinks(const Effort& effort) {
-  return effort.budget ? *effort.budget > 0 : effort.word != Effort::Word::none;
-}
-
 std::int64_t budget_of(Effort::Word word, const EffortBudgets& budgets) {
   switch (word) {
     case Effort::Word::none:

@@ -3,9 +3,11 @@
 // 2 (usage).
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <new>
 
+#include "engine/base/places.h"
 #include "engine/base/utf8.h"
 #include "engine/worker/commands.h"
 
@@ -134,6 +136,17 @@ void add_worker(CLI::App& app, Chosen& chosen) {
   worker->callback([&] { chosen.command = [&] { return run_worker(w); }; });
 }
 
+/// A bare name that is no file here may be one of the owner's models.
+void find_model(ModelArguments& model, const std::string& home) {
+  std::error_code ignored;
+  if (model.file.find('/') != std::string::npos || std::filesystem::exists(model.file, ignored))
+    return;
+  const Result<Places> places = find_places(home);
+  if (!places) return;
+  const std::filesystem::path there = places->models_dir / model.file;
+  if (std::filesystem::is_regular_file(there, ignored)) model.file = there.string();
+}
+
 /// A size from outside may ask for more memory than there is; that is refused like the rest.
 Result<int> run_command(const Command& command) {
   try {
@@ -158,16 +171,23 @@ int run(int argc, char** argv) {
   CLI::App app("One language model in one process.", "ponder-engine");
   app.set_version_flag("--version", "ponder-engine " PONDER_VERSION);
   app.require_subcommand(1);
+  std::string home;
+  app.add_option("--home", home,
+                 "where Ponder keeps its things; a bare MODEL name is sought there");
   Chosen chosen;
   add_text_commands(app, chosen);
   add_model_commands(app, chosen);
   add_bench(app, chosen);
   add_worker(app, chosen);
+  for (CLI::App* command : app.get_subcommands({}))
+    command->fallthrough();  // --home before or after the command
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kExitDone : kExitUsage;
   }
+  for (ModelArguments* model : {&chosen.model, &chosen.generate.model, &chosen.bench.model})
+    find_model(*model, home);
   const Result<void> built = refuse_what_is_not_built(chosen);
   const Result<int> code = built ? run_command(chosen.command) : fail(built.error());
   if (code) return *code;

@@ -89,8 +89,7 @@ std::vector<std::int32_t> ids_of(std::string_view text) {
 }
 
 bool thinks(const GenerationRequest& request) {
-  const Effort effort = request.chat.effort.value_or(Effort{});
-  return effort.budget ? *effort.budget > 0 : effort.word != Effort::Word::none;
+  return ponder::thinks(request.chat.effort.value_or(Effort{}));
 }
 
 Result<PromptPlan> plan_of(const GenerationRequest& request, std::int64_t n_ctx) {

@@ -54,6 +54,8 @@ Result<run::LoadedModel> load_for_worker(const WorkerArguments& arguments) {
 Result<int> run_worker(const WorkerArguments& arguments) {
   log_open("ponder-engine");
   tie_to_parent(arguments.parent);
+  // The daemon's log may have lost its reader; a line to it must not end what runs here.
+  ::signal(SIGPIPE, SIG_IGN);
   UniqueFd socket(arguments.fd);
   if (arguments.stub) {
     StubGenerator stub(arguments.model.n_ctx);

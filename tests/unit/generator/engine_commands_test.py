@@ -166,6 +166,16 @@ def limits():
         refused(done, "stdin that is a folder")
 
 
+def homes():
+    with tempfile.TemporaryDirectory() as home:
+        (pathlib.Path(home) / "models").mkdir()
+        (pathlib.Path(home) / "models" / "mine.gguf").symlink_to(pathlib.Path(MODEL).resolve())
+        for arguments in (("--home", home, "tokenize", "mine.gguf"), ("tokenize", "mine.gguf", "--home", home),
+                          ("tokenize", MODEL, "--home", home)):
+            check(lines(engine(*arguments, stdin=b"a"))[0] == [64], f"--home anywhere: {arguments}")
+        refused(engine("tokenize", "other.gguf", "--home", home), "a model that is not there either")
+
+
 def exits():
     with tempfile.TemporaryDirectory() as folder:
         noise = pathlib.Path(folder) / "noise.gguf"
@@ -188,7 +198,7 @@ def exits():
     check(engine("--help").returncode == 0 and engine("--version").returncode == 0, "help and version")
 
 
-for part in (text, info, logits_and_generate, measures, changed_files, limits, exits):
+for part in (text, info, logits_and_generate, measures, changed_files, limits, homes, exits):
     part()
 print("ok" if not failures else f"{len(failures)} failures")
 sys.exit(1 if failures else 0)
