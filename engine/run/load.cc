@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "engine/base/utf8.h"
+
 namespace ponder::run {
 namespace {
 
@@ -52,7 +54,7 @@ Result<json::object> special_texts(const artifact::Gguf& file, const text::Token
   json::object texts;
   for (const auto& [variable, key] : kVariables) {
     TRY(const text::TokenId id, special_id(file, key, static_cast<std::size_t>(tokenizer.size())));
-    if (id >= 0) texts[variable] = std::string(tokenizer.bytes_of(id));
+    if (id >= 0) texts[variable] = replace_invalid(tokenizer.bytes_of(id));
   }
   return texts;
 }

@@ -8,6 +8,7 @@
 
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/callable.h"
+#include "engine/text/jinja/operators.h"
 #include "engine/text/jinja/print.h"
 #include "engine/text/jinja/sequence_filters.h"
 #include "engine/text/jinja/text_operations.h"
@@ -236,7 +237,7 @@ Outcome<Value> do_float(Context&, const Value& self, const Bound& args) {
 Outcome<Value> do_abs(Context&, const Value& self, const Bound&) {
   Int n = 0;
   double d = 0;
-  if (self.as_int(n)) return Value(n < 0 ? -n : n);
+  if (self.as_int(n)) return signed_value(n < 0, self);
   if (self.as_double(d)) return Value(std::abs(d));
   return fault(fmt::format("abs of a {}", type_name(self)));
 }

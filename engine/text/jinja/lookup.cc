@@ -53,6 +53,7 @@ Outcome<SliceBounds> slice_bounds(Int length, const Value* start, const Value* s
   SliceBounds b{0, 0, 1};
   TRY_VOID(number(stride, b.stride));
   if (b.stride == 0) return fault("a slice's step is 0");
+  b.stride = std::clamp(b.stride, -length - 1, length + 1);  // a longer step ends there too
   const bool forward = b.stride > 0;
   const Int low = forward ? 0 : -1, high = forward ? length : length - 1;
   TRY(const bool has_start, number(start, b.start));

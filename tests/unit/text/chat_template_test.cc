@@ -41,6 +41,19 @@ TEST(ChatTemplate, PrintsEachFeatureAsJinja2Does) {
   }
 }
 
+TEST(ChatTemplate, NumbersAtTheEdgeOfTheirRange) {
+  const auto printed = [](std::string_view source) {
+    const auto text = render(source, {});
+    return text ? *text : "refused";
+  };
+  const std::string most = "(2**126 - 1 + 2**126)";
+  EXPECT_EQ(printed("{{ 'abcdef'[2::" + most + "] }}"), "c");
+  EXPECT_EQ(printed("{{ [1, 2, 3][1::-" + most + "] }}"), "[2]");
+  EXPECT_EQ(printed("{{ " + most + " | abs == " + most + " }}"), "True");
+  EXPECT_EQ(printed("{{ (-" + most + " - 1) | abs }}"), "refused");
+  EXPECT_EQ(printed("{{ " + most + " + 1 }}"), "refused");
+}
+
 void expect_conversations(std::string_view template_path, std::string_view golden) {
   const std::string source = read_source_file(template_path);
   const auto rows = read_golden_lines(golden);
