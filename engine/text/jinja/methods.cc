@@ -262,11 +262,10 @@ Outcome<Value> do_cycle(Context&, const Value& self, const Bound& args) {
 }
 Outcome<Value> do_changed(Context& c, const Value& self, const Bound& args) {
   LoopState& state = state_of(self);
-  TRY(Value now, c.maker().list(args.all().positional, List::Kind::tuple));
-  TRY(const bool same, equal(c.meter(), state.changed_value, now));
-  const bool changed = !state.has_changed_value || !same;
-  state.has_changed_value = true;
-  state.changed_value = std::move(now);
+  TRY(const Value now, c.maker().list(args.all().positional, List::Kind::tuple));
+  TRY(std::string shown, repr(c.meter(), now));
+  const bool changed = state.changed != shown;
+  state.changed = std::move(shown);
   return Value(changed);
 }
 

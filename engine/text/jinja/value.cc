@@ -44,6 +44,10 @@ struct HeldDict final : Dict {
 int depth_of(const Value& value) {
   if (const List* list = value.list()) return list->depth;
   if (const Dict* dict = value.dict()) return dict->depth;
+  // These hold values too, and are freed as deep.
+  if (const auto* loop = value.get<std::shared_ptr<LoopState>>()) return 1 + (*loop)->items->depth;
+  if (const auto* bound = value.get<std::shared_ptr<const BoundMethod>>())
+    return 1 + depth_of((*bound)->self);
   return 0;
 }
 

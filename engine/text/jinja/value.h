@@ -4,6 +4,7 @@
 // and dicts bound their depth when they are made. One render's values stay on its thread.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -104,8 +105,8 @@ struct LoopState {
   ListPointer items;
   std::size_t at = 0;
   int depth0 = 0;
-  bool has_changed_value = false;
-  Value changed_value = {};
+  /// What loop.changed() saw last, as it prints: a value here could hold this very loop.
+  std::optional<std::string> changed = {};
 };
 
 struct BoundMethod {

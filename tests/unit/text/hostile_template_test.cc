@@ -47,6 +47,12 @@ std::vector<Hostile> hostile_templates() {
   return {
       {"RangeTooLong", "{{ range(10 ** 9) | list }}"},
       {"RangeOverflow", "{{ range(-9223372036854775807, 9223372036854775807) | list }}"},
+      {"MethodsOfListsOfMethods",
+       "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = [ns.x].count %}"
+       "{% endfor %}"},
+      {"LoopsOverLoops",
+       "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% for j in [ns.x] %}"
+       "{% set ns.x = loop %}{% endfor %}{% endfor %}"},
       {"StringRepeat", "{{ '-' * 10 ** 10 }}"},
       {"ListRepeat", "{{ [0] * 10 ** 10 }}"},
       {"NestedLoops", forever + close},
@@ -165,6 +171,16 @@ TEST(HostileTemplates, KeepMemorySmall) {
   getrusage(RUSAGE_SELF, &after);
   RecordProperty("kib", static_cast<int>(after.ru_maxrss - before.ru_maxrss));
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 128 * 1024);  // KiB; limits add up to less
+}
+
+TEST(HostileTemplates, ALoopThatRemembersLoopsHoldsNone) {
+  // Each loop would hold the one before it, and the first itself: a chain too long to be freed, and
+  // a ring that never is.
+  const auto compiled = ChatTemplate::compile(
+      "{% set ns = namespace(x=1, n=0) %}{% for i in range(20000) %}{% for j in 'a' %}"
+      "{% if loop.changed(ns.x, loop) %}{% set ns.n = ns.n + 1 %}{% endif %}{% set ns.x = loop %}"
+      "{% endfor %}{% endfor %}{{ ns.n }}");
+  EXPECT_EQ(join((*compiled)->render({}).value()), "20000");
 }
 
 TEST(HostileTemplates, ReachNothingOfTheHost) {
