@@ -88,7 +88,16 @@ std::vector<fs::path> absolute_roots(const std::vector<std::string>& given) {
   return roots;
 }
 
-int serve(const Arguments& arguments, const ponder::client::ClientOptions& options) {
+/// The first of `roots` that is no directory; a root that is not there would refuse every file
+/// later, one by one.
+const fs::path* wrong_root(const std::vector<fs::path>& roots) {
+  std::error_code ec;
+  for (const fs::path& root : roots)
+    if (!fs::is_directory(root, ec)) return &root;
+  return nullptr;
+}
+
+int serve(const std::vector<fs::path>& roots, const ponder::client::ClientOptions& options) {
   const int out = take_stdout();
   if (out < 0) {
     std::fputs("ponder-mcp: stdout cannot be taken\n", stderr);
@@ -96,7 +105,7 @@ int serve(const Arguments& arguments, const ponder::client::ClientOptions& optio
   }
   std::error_code ec;
   const fs::path here = fs::current_path(ec);
-  const Workspace workspace(ec ? fs::path("/") : here, absolute_roots(arguments.roots));
+  const Workspace workspace(ec ? fs::path("/") : here, roots);
   DaemonDoor daemon(options);
   const ToolContext context{daemon,
                             workspace,
@@ -150,5 +159,11 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "ponder-mcp: %s\n", options.error().message.c_str());
     return 2;
   }
-  return serve(arguments, *options);
+  const std::vector<fs::path> roots = absolute_roots(arguments.roots);
+  if (const fs::path* wrong = wrong_root(roots)) {
+    std::fprintf(stderr, "ponder-mcp: --root %s is not a directory that can be read\n",
+                 wrong->c_str());
+    return 2;
+  }
+  return serve(roots, *options);
 }

@@ -53,6 +53,11 @@ int not_completed(Context& context, client::DaemonClient& daemon, const std::str
   const auto job = get_job(daemon, id, 0, &context.interrupt());
   if (!job) return context.failed(error);
   error.job_id = id;
+  // What there is to read: without a word of the answer, the thinking.
+  const auto thought = number_at(*job, "reasoning_chars");
+  if (is_final_state(text_at(*job, "state")) && number_at(*job, "total_chars").value_or(0) == 0 &&
+      thought.value_or(0) > 0)
+    error.hint = "read its thinking: ponder result --part reasoning " + id;
   const int exit_code = exit_code_of_state(text_at(*job, "state"));
   return context.failed(error, exit_code == kDone ? kNotYet : exit_code);
 }

@@ -360,6 +360,10 @@ ToolResult no_answer_result(const ToolContext& context, ToolCall& call, json::ob
                             const std::string& note) {
   const std::string id = text_of(envelope, "job_id");
   const std::string state = text_of(envelope, "state");
+  if (state != "expired") {
+    const auto partial = get_text(context, call, id, "partial", 0, 1);
+    if (partial) envelope["total_chars"] = partial->total_chars;
+  }
   set_next(context, envelope);
   put_note(envelope, note);
   std::string text;
@@ -375,14 +379,17 @@ ToolResult no_answer_result(const ToolContext& context, ToolCall& call, json::ob
     }
     if (const auto advice = advice_for(text_of(envelope, "reason")); !advice.empty())
       text += fmt::format(" {}", advice);
+    if (state == "interrupted") {
+      if (!has_field(object_of(envelope, "error"), "message"))
+        text += " The daemon stopped or died while it ran.";
+      text += " To get an answer, ask again; a job given to submit goes on by itself.";
+    }
   } else {
     text = fmt::format("Job {} is still {}: it has no answer yet.", id, state_words(envelope));
   }
   if (state != "expired") {
-    const auto partial = get_text(context, call, id, "partial", 0, 1);
     text += fmt::format(" Partial answer so far: {} characters; reasoning: {} characters.",
-                        partial ? partial->total_chars : whole_of(envelope, "total_chars"),
-                        whole_of(envelope, "reasoning_chars"));
+                        whole_of(envelope, "total_chars"), whole_of(envelope, "reasoning_chars"));
   }
   if (const std::string own = text_of(envelope, "note"); !own.empty())
     text += fmt::format(" Note: {}", with_dot(own));

@@ -92,6 +92,9 @@ Result<Workspace::Place> Workspace::resolve(const std::string& path) const {
                   "the workspace is /, so no files are taken; start ponder-mcp in the "
                   "project's directory or with --root DIR");
   const fs::path absolute = (fs::path(directory_) / path).lexically_normal();
+  const fs::path plain = absolute.has_filename() ? absolute : absolute.parent_path();
+  if (std::find(roots_.begin(), roots_.end(), plain) != roots_.end())
+    return refuse(path, "it is a directory; name the files in it");
   for (const fs::path& root : roots_) {
     const auto relative = below(absolute, root);
     if (!relative) continue;

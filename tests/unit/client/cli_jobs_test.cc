@@ -250,6 +250,19 @@ TEST_F(ResultTest, AnAnswerThatIsNotThereExitsByTheJobsState) {
   }
 }
 
+TEST_F(ResultTest, WhereOnlyThinkingExistsTheHintReadsTheThinking) {
+  on("GET " + job_path(kJob, "/result"), 409, error_body("not_completed", "not completed"));
+  json::object job = envelope(kJob, "incomplete");
+  job["total_chars"] = 0;
+  job["reasoning_chars"] = 40;
+  on("GET " + job_path(kJob), 200, job);
+  const std::string command = std::string("ponder result --part reasoning ") + kJob;
+  EXPECT_THAT(run_ponder({"result", kJob}).err, HasSubstr(command + " --home "));
+  job["total_chars"] = 3;
+  on("GET " + job_path(kJob), 200, job);
+  EXPECT_THAT(run_ponder({"result", kJob}).err, HasSubstr("mend it"));
+}
+
 TEST_F(ResultTest, AnExpiredOrUnknownJobIs4) {
   on("GET " + job_path(kJob, "/result"), 410, error_body("gone", "expired"));
   on("GET " + job_path(kOtherJob, "/result"), 404, error_body("job_unknown", "unknown"));

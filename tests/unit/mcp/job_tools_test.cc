@@ -134,6 +134,39 @@ TEST_F(ToolsTest, ResultOfAnAnswerThatIsNotThereIsAnError) {
   }
 }
 
+TEST_F(ToolsTest, WhereOnlyThinkingExistsTheNextCallReadsTheThinking) {
+  for (const char* state : {"incomplete", "failed", "cancelled", "interrupted"}) {
+    FakeJob thought = job(1, state);
+    thought.envelope["total_chars"] = nullptr;
+    daemon_.put(thought);
+    daemon_.submitted = thought;
+    for (const ToolResult& r :
+         {failing("result", {{"job_id", id_of(1)}}), failing("ask", {{"question", "q"}})}) {
+      EXPECT_THAT(r.text, HasSubstr("Partial answer so far: 0 characters"));
+      EXPECT_THAT(r.text,
+                  HasSubstr(fmt::format(R"(Next call: result {{"job_id":"{}","part":"reasoning"}})",
+                                        id_of(1))));
+      EXPECT_THAT(r.text, HasSubstr("result --part reasoning " + id_of(1)));
+    }
+    thought.envelope["total_chars"] = 0;
+    daemon_.put(thought);
+    const ToolResult status = good("status", {{"job_id", id_of(1)}});
+    EXPECT_EQ(status.structured.at("next").at("mcp").at("arguments").at("part").as_string(),
+              "reasoning");
+  }
+}
+
+TEST_F(ToolsTest, AnInterruptedAskSaysTheCauseAndToAskAgain) {
+  daemon_.submitted = job(1, "interrupted");
+  EXPECT_THAT(failing("ask", {{"question", "q"}}).text,
+              ::testing::AllOf(HasSubstr("The daemon stopped or died"), HasSubstr("ask again")));
+  daemon_.submitted.envelope["error"] = json::object{{"message", "the daemon was killed"}};
+  const std::string told = failing("ask", {{"question", "q"}}).text;
+  EXPECT_THAT(told, HasSubstr("the daemon was killed."));
+  EXPECT_THAT(told, Not(HasSubstr("stopped or died")));
+  EXPECT_THAT(told, HasSubstr("ask again"));
+}
+
 TEST_F(ToolsTest, ResultReadsReasoningAndPartialOfAnyJob) {
   daemon_.put(cut(1, "incomplete", "deadline", "half an answ"));
   ToolResult r = good("result", {{"job_id", id_of(1)}, {"part", "partial"}});

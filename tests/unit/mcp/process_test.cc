@@ -254,6 +254,16 @@ TEST(McpProgram, PrintsItsVersion) {
   EXPECT_EQ(program.wait(), 0);
 }
 
+TEST(McpProgram, RefusesARootThatIsNoDirectory) {
+  for (const char* root : {"/nonexistent/root", "/dev/null"}) {
+    Program program({"--no-start", "--root", root});
+    EXPECT_EQ(program.line(), "");
+    const int status = program.wait();
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 2) << root;
+  }
+}
+
 TEST(McpProgram, RefusesOptionsItDoesNotKnow) {
   Program program({"--nonsense"});
   EXPECT_EQ(WEXITSTATUS(program.wait()), 2);

@@ -78,10 +78,18 @@ TEST_F(WorkspaceTest, FollowsNoSymlinkAtAnyPlace) {
 
 TEST_F(WorkspaceTest, ReadsOnlyRegularFiles) {
   EXPECT_THAT(refusal("sub"), HasSubstr("directory"));
-  EXPECT_THAT(refusal("."), HasSubstr("outside"));
+  EXPECT_THAT(refusal("."), HasSubstr("it is a directory"));
   ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(refusal("pipe"), HasSubstr("not a regular file"));
   EXPECT_THAT(refusal("none.txt"), HasSubstr("No such file"));
+}
+
+TEST_F(WorkspaceTest, TheWorkspaceItselfIsADirectoryAndNotOutside) {
+  const Workspace workspace(dir_, {});
+  for (const std::string& path :
+       {std::string("."), std::string("./"), std::string("sub/.."), dir_.string()})
+    EXPECT_THAT(workspace.read_files({path}).error().message, HasSubstr("it is a directory"))
+        << path;
 }
 
 TEST_F(WorkspaceTest, ReadsOnlyUtf8OfBoundedSize) {
