@@ -1,6 +1,7 @@
 #include "daemon/runtime/signals.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -49,6 +50,13 @@ void install_signal_handlers() {
 int wait_for_stop_signal() {
   unsigned char number = 0;
   while (true) {
+    // poll, not a bare read: SA_RESTART never restarts it, and TSan runs a handler only when the
+    // call that the signal came in returns.
+    pollfd ready{g_pipe[0], POLLIN, 0};
+    if (::poll(&ready, 1, -1) < 0) {
+      CHECK(errno == EINTR);
+      continue;
+    }
     const ssize_t n = ::read(g_pipe[0], &number, 1);
     if (n == 1) return number;
     CHECK(n < 0 && errno == EINTR);

@@ -60,7 +60,7 @@ def main():
             blocks = answer.get("content", [])
             text = blocks[0]["text"] if blocks else ""
             check(answer.get("isError") is True and len(blocks) == 1, f"{name}: result over MCP is an error of one block")
-            check(len(text) <= 8000 and job_id in text and reason in text and "partial" in text,
+            check(len(text) <= 8000 and job_id in text and reason in text and "partial" in text.lower(),
                   f"{name}: the error names id, reason and the next call: {text[:200]!r}")
             check(job["next"]["mcp"]["tool"] in ("result", "submit", "status") and job["next"]["shell"].startswith("ponder"),
                   f"{name}: the envelope holds the next call: {job['next']}")
