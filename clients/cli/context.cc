@@ -34,11 +34,25 @@ Result<client::DaemonClient> Context::daemon(Start start) const {
 }
 
 std::string Context::own_command(std::string command) const {
+  if (globals_.home.empty() || command.find("--home") != std::string::npos) return command;
+  const auto here = places();
+  if (!here) return command;
+  const std::string home = " --home " + client::shell_quoted(here->state_dir.string());
   const bool is_one = (command.starts_with("ponder ") || command.find(": ponder ") < 60) &&
                       command.find_first_of("&`") == std::string::npos;
-  if (globals_.home.empty() || !is_one) return command;
-  const auto here = places();
-  return here ? command + " --home " + client::shell_quoted(here->state_dir.string()) : command;
+  if (is_one) return command + home;
+  // Commands in a sentence or in a row: each gets it behind the program's name.
+  constexpr std::string_view kName = "ponder ";
+  for (std::size_t at = 0; (at = command.find(kName, at)) != std::string::npos;) {
+    const std::string_view before = std::string_view(command).substr(0, at);
+    const bool is_command = before.empty() || before.ends_with('`') || before.ends_with("&& ") ||
+                            before.ends_with(": ");
+    at += kName.size() - 1;
+    if (!is_command) continue;
+    command.insert(at, home);
+    at += home.size();
+  }
+  return command;
 }
 
 json::object Context::with_own_next(json::object envelope) const {

@@ -40,8 +40,9 @@ class Context {
   Result<Places> places() const { return find_places(globals_.home); }
 
   /// A command `ponder ...` for the shell of whoever called this one, or a few words and one
-  /// ("list the jobs: ponder ps -a"): with --home if it was given here. Anything else, two commands
-  /// among it, is left as it is.
+  /// ("list the jobs: ponder ps -a"): with --home if it was given here. So are commands in
+  /// backquotes and those joined by &&. Anything else, and what names a home already, is left as it
+  /// is.
   std::string own_command(std::string command) const;
   /// The same for `next.shell` of a job's envelope.
   json::object with_own_next(json::object envelope) const;

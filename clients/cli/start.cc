@@ -1,12 +1,31 @@
 // ponder start: the owner wants the daemon to run; takes back an earlier `ponder stop`.
 #include <fmt/core.h>
 
+#include <chrono>
+#include <thread>
+
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/health_document.h"
+#include "engine/base/clock.h"
 
 namespace ponder::cli {
 namespace {
+// A model that cannot be used is found out sooner than this; a large one goes on loading.
+constexpr std::int64_t kSettleMs = 5'000;
+constexpr auto kLookAgain = std::chrono::milliseconds(50);
+
+/// The health once the engine is neither starting nor loading, or how it is when time is over.
+Result<json::object> settled_health(Context& context, client::DaemonClient& daemon) {
+  const std::int64_t until = system_clock().steady_ms() + kSettleMs;
+  for (;;) {
+    auto health = get_health(daemon, &context.interrupt());
+    if (!health || text_at(*health, "state") != "loading" || system_clock().steady_ms() >= until)
+      return health;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
 int start(Context& context) {
   auto daemon = context.daemon(Start::never);
   if (!daemon) return context.failed(daemon.error());
@@ -18,7 +37,7 @@ int start(Context& context) {
   const bool was_running = daemon->is_running();
   if (auto started = client::start_daemon(options.places, true, &context.interrupt()); !started)
     return context.failed(started.error());
-  const auto health = get_health(*daemon, &context.interrupt());
+  const auto health = settled_health(context, *daemon);
   if (!health) return context.failed(health.error());
   if (context.json())
     context.document({{"started", !was_running}, {"health", *health}});
@@ -26,7 +45,11 @@ int start(Context& context) {
     context.say(fmt::format("ponder: the daemon {}; {}",
                             was_running ? "was running already" : "runs",
                             health_in_words(*health)));
-  return kDone;
+  // Loading is a start that goes well; an engine that gave up is not.
+  if (exit_code_of_health(*health, false) == kDone || text_at(*health, "state") == "loading")
+    return kDone;
+  if (!context.json()) context.say("  " + context.own_command("what is wrong: ponder doctor"));
+  return kNotYet;
 }
 }  // namespace
 

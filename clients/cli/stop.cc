@@ -147,7 +147,8 @@ int stop(Context& context, const Options& options) {
   if (auto marked = write_marker(places); !marked) return context.failed(marked.error());
   if (found->daemon == 0)
     return report(context, *found, true,
-                  "no daemon is running; clients will not start it until `ponder start`");
+                  fmt::format("no daemon is running; clients will not start it until `{}`",
+                              context.own_command("ponder start")));
 
   const auto gone = [&] { return !lives(found->daemon); };
   const auto all_gone = [&] { return gone() && !lives(found->worker); };
@@ -180,9 +181,10 @@ int stop(Context& context, const Options& options) {
   const bool other_device = found->worker > 0 && !found->device.empty() && found->device != "cpu";
   return report(
       context, *found, true,
-      fmt::format("the daemon (process {}){} {} gone{}; `ponder start` starts it again",
-                  found->daemon, worker_in_words(*found), found->worker > 0 ? "are" : "is",
-                  other_device ? ", the memory of " + found->device + " is free" : ""));
+      fmt::format("the daemon (process {}){} {} gone{}; `{}` starts it again", found->daemon,
+                  worker_in_words(*found), found->worker > 0 ? "are" : "is",
+                  other_device ? ", the memory of " + found->device + " is free" : "",
+                  context.own_command("ponder start")));
 }
 }  // namespace
 

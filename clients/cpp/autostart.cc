@@ -19,6 +19,7 @@
 #include "clients/cpp/connection.h"
 #include "clients/cpp/daemon_client.h"
 #include "clients/cpp/instance_lock.h"
+#include "clients/cpp/shell_words.h"
 #include "engine/base/clock.h"
 #include "engine/base/unique_fd.h"
 #include "engine/base/utf8.h"
@@ -55,13 +56,16 @@ struct LastWords {
   std::string hint;
 };
 
-LastWords last_words_in(int fd) {
+std::string tail_of(int fd) {
   std::string text(kSaidBytesMax, '\0');
   const off_t size = ::lseek(fd, 0, SEEK_END);
   const auto room = static_cast<off_t>(text.size());
   const ssize_t n = ::pread(fd, text.data(), text.size(), size > room ? size - room : 0);
   text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  const std::string said = replace_invalid(text);
+  return replace_invalid(text);
+}
+
+LastWords last_words_in(const std::string& said) {
   LastWords last;
   std::istringstream lines(said);
   for (std::string line; std::getline(lines, line);) {
@@ -73,6 +77,35 @@ LastWords last_words_in(int fd) {
     into += line.substr(begin, line.find_last_not_of(" \t\r") + 1 - begin);
   }
   return last;
+}
+
+/// The last error in the daemon's log. Its sentences begin with the program's name, as on stderr; a
+/// line of the log proper names its level.
+LastWords last_error_in(const fs::path& log) {
+  const UniqueFd fd(::open(log.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return {};
+  LastWords last;
+  bool in_sentence = false;
+  std::istringstream lines(tail_of(fd.get()));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos) continue;
+    const bool is_hint = in_sentence && begin > 0;
+    in_sentence = is_hint || line.starts_with("ponderd: ");
+    if (is_hint)
+      last.hint += (last.hint.empty() ? "" : "; ") + line.substr(begin);
+    else if (in_sentence || line.find("[error]") != std::string::npos ||
+             line.find("[critical]") != std::string::npos)
+      last = {line, ""};
+  }
+  return last;
+}
+
+/// Whether the daemon's sentence is about its disk or its database.
+bool is_about_storage(std::string_view sentence) {
+  for (const char* word : {"database", "storage", "disk", "No space", "Read-only", "cannot make"})
+    if (sentence.find(word) != std::string_view::npos) return true;
+  return false;
 }
 
 /// Runs `ponderd --detach` with nothing of ours but the environment: default signals, no terminal,
@@ -128,11 +161,12 @@ Result<pid_t> spawn_ponderd(const fs::path& program, const Places& places, int s
 }
 
 Error start_failed(const Places& places, const UniqueFd& said) {
-  const LastWords last = said ? last_words_in(said.get()) : LastWords{};
+  LastWords last = said ? last_words_in(tail_of(said.get())) : LastWords{};
+  if (last.message.empty()) last = last_error_in(places.logs_dir / "ponderd.log");
   std::string hint = last.hint.empty() ? "" : last.hint + "; ";
   hint += fmt::format("its log is {}; `ponder serve` shows it at work",
                       (places.logs_dir / "ponderd.log").string());
-  return {ErrorCode::unreachable,
+  return {is_about_storage(last.message) ? ErrorCode::storage : ErrorCode::unreachable,
           "the daemon did not start" + (last.message.empty() ? "" : ": " + last.message),
           std::move(hint)};
 }
@@ -142,15 +176,19 @@ Result<void> start_and_wait(const fs::path& program, const Places& places, const
   const UniqueFd said = nameless_file();
   TRY(const pid_t pid, spawn_ponderd(program, places, said.get()));
   bool running = true;
+  bool failed = false;
   for (;;) {
-    TRY(const bool up, answers(places, bounds));
     int status = 0;
-    if (running && ::waitpid(pid, &status, up ? 0 : WNOHANG) == pid) running = false;
-    if (up) return {};
+    if (running && ::waitpid(pid, &status, WNOHANG) == pid) {
+      running = false;
+      failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    }
+    // Its socket accepts before it has opened its database; only when ponderd has said how the
+    // start went does an open socket mean that it serves.
+    TRY(const bool up, answers(places, bounds));
+    if (up && !running) return {};
     // A daemon that somebody started by hand at this moment counts as well.
-    if (!running && (!WIFEXITED(status) || WEXITSTATUS(status) != 0) &&
-        !read_instance_lock(places.lock).held)
-      return fail(start_failed(places, said));
+    if (failed && !read_instance_lock(places.lock).held) return fail(start_failed(places, said));
     if (bounds.interrupt && bounds.interrupt->triggered())
       return fail(ErrorCode::cancelled, "interrupted");
     if (bounds.left_ms() == 0) return fail(start_failed(places, said));
@@ -168,7 +206,10 @@ std::string stopped_sentence(const Places& places) {
   std::string when(text, n > 0 ? static_cast<std::size_t>(n) : 0);
   when = when.substr(0, when.find_first_not_of("0123456789-:.TZ"));
   if (when.size() < 20) when = rfc3339(static_cast<std::int64_t>(s.st_mtime) * 1000);
-  return fmt::format("stopped by its owner at {}; `ponder start`", when);
+  return fmt::format("stopped by its owner at {}; `ponder start`", when) +
+         (places.explicit_home
+              ? fmt::format(" (with --home {})", shell_quoted(places.state_dir.string()))
+              : "");
 }
 
 Result<void> start_daemon(const Places& places, bool by_owner, Interrupt* interrupt,

@@ -89,11 +89,13 @@ class DaemonClient {
 /// Starts `ponderd --detach` beside this program (the directory of the running executable) and
 /// waits until its socket answers, at most `timeout_ms`. Starters take turns at `start.lock` beside
 /// the daemon's lock and another's success counts. Removes the owner's stop marker only if
-/// `by_owner`; else a marker is `unreachable`.
+/// `by_owner`; else a marker is `unreachable`. A daemon that refuses to start is `unreachable`, or
+/// `storage` where it says so, with what it said.
 Result<void> start_daemon(const Places& places, bool by_owner, Interrupt* interrupt = nullptr,
                           int timeout_ms = 30'000);
 
-/// The stop marker's sentence, "stopped by its owner at T; `ponder start`", or empty without one.
+/// The stop marker's sentence, "stopped by its owner at T; `ponder start`", or empty without one;
+/// with an explicit home " (with --home DIR)" follows.
 std::string stopped_sentence(const Places& places);
 
 /// Options from --home, PONDER_URL, PONDER_KEY_FILE. bad_request for a URL that is not

@@ -64,7 +64,7 @@ ToolResult down(const ToolContext& context, const Error& error) {
   for (const char* unknown :
        {"model", "engine", "queue", "store", "tcp", "version", "build", "uptime_s"})
     health[unknown] = nullptr;
-  health["hint"] = error.hint;
+  health["hint"] = with_full_command(context, error.hint);
   health["versions"] =
       json::object{{"ponderd", nullptr}, {"build", nullptr}, {"ponder_mcp", context.version}};
   std::string text = fmt::format("State: down. {}.\n", error.message);

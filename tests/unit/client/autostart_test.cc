@@ -95,6 +95,38 @@ TEST_F(AutostartTest, ADaemonThatRefusesToStartSaysWhy) {
                 "  the manual lists the keys; its log is "));
 }
 
+TEST_F(AutostartTest, ADaemonThatRefusesAfterItsSocketIsOpenSaysWhyToo) {
+  fs::create_directory(home());
+  write_file(home() + "/fail_late", "the job database is damaged\n  move it aside");
+  const Ended ended = run(ponder({"start"}));
+  EXPECT_EQ(ended.exit_code, 74);
+  EXPECT_THAT(ended.err,
+              HasSubstr("ponder: the daemon did not start: ponderd: the job database is damaged\n"
+                        "  move it aside; its log is "));
+  EXPECT_THAT(ended.err, HasSubstr("`ponder --home " + home() + " serve`"));
+}
+
+TEST_F(AutostartTest, ADaemonThatSaysNothingIsQuotedFromItsLog) {
+  fs::create_directories(home() + "/logs");
+  write_file(home() + "/fail", "-");
+  write_file(home() + "/logs/ponderd.log",
+             "[t] [ponderd] [error] an older error\nponderd: the disk is full\n  make room\n"
+             "[t] [ponderd] [info] something else\n");
+  const Ended ended = run(ponder({"start"}));
+  EXPECT_EQ(ended.exit_code, 74);
+  EXPECT_THAT(ended.err, HasSubstr("did not start: ponderd: the disk is full\n  make room; "));
+}
+
+TEST_F(AutostartTest, StartIs3WithTheReasonWhenTheModelCannotBeUsed) {
+  fs::create_directory(home());
+  write_file(home() + "/health", R"({"state": "failed", "reason": "x.gguf is no GGUF file"})");
+  const Ended ended = run(ponder({"start"}));
+  EXPECT_EQ(ended.exit_code, 3);
+  EXPECT_THAT(ended.err, HasSubstr("failed: x.gguf is no GGUF file"));
+  EXPECT_THAT(ended.err, HasSubstr("ponder doctor --home " + home()));
+  EXPECT_EQ(run(ponder({"start", "--json"})).document().at("health").at("state"), "failed");
+}
+
 TEST_F(AutostartTest, CommandsToCallNextNameTheHomeThatWasGiven) {
   const Ended down = run(ponder({"health"}));
   EXPECT_THAT(down.err, HasSubstr("\n  ponder start --home " + home() + "\n"));
@@ -128,12 +160,16 @@ TEST_F(AutostartTest, StopKeepsItStoppedUntilStart) {
   const Ended asked = run(ponder({"ask", "x", "--json"}));
   EXPECT_EQ(asked.exit_code, 69);
   EXPECT_THAT(std::string(asked.document().at("error").at("message").as_string()),
-              testing::MatchesRegex("stopped by its owner at 20.*Z; `ponder start`"));
+              testing::MatchesRegex("stopped by its owner at 20.*Z; `ponder start` .with --home " +
+                                    home() + "."));
+  const Ended asked_in_words = run(ponder({"ask", "x"}));
+  EXPECT_THAT(asked_in_words.err, HasSubstr("\n  ponder start --home " + home() + "\n"));
   EXPECT_EQ(lines_of("starts"), 1);
 
   const Ended again = run(ponder({"stop"}));
   EXPECT_EQ(again.exit_code, 0);
   EXPECT_THAT(again.err, HasSubstr("no daemon is running"));
+  EXPECT_THAT(again.err, HasSubstr("until `ponder start --home " + home() + "`"));
 
   EXPECT_EQ(run(ponder({"start"})).exit_code, 0);
   EXPECT_EQ(lines_of("starts"), 2);

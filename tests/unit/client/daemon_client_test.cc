@@ -146,7 +146,8 @@ TEST_F(DaemonClientTest, AStoppedDaemonStaysStoppedAlsoForAClientThatMayStartIt)
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, ErrorCode::unreachable);
   EXPECT_EQ(answer.error().message,
-            "stopped by its owner at 2026-11-29T20:00:00.123Z; `ponder start`");
+            "stopped by its owner at 2026-11-29T20:00:00.123Z; `ponder start` (with --home " +
+                home_.path() + ")");
   EXPECT_FALSE(std::filesystem::exists(home_ / "start.lock"));
 }
 

@@ -3,16 +3,19 @@
 // clients look for ponderd in the directory of their own executable.
 //
 // In its home: each start appends a line to `starts` (with its arguments and open descriptors);
-// a file `fail` makes it refuse with that file's text.
+// a file `fail` makes it refuse with that file's text ("-": without a word), a file `fail_late`
+// does so when its socket has been open for a while, and a file `health` is what /health answers.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "engine/base/places.h"
 #include "tests/unit/client/program_run.h"
@@ -48,16 +51,24 @@ void append_line(const std::string& file, const std::string& line) {
   sigaddset(&stop, SIGTERM);
   ::sigprocmask(SIG_BLOCK, &stop, nullptr);
   {
-    const json::object health{{"state", "ready"},
-                              {"engine", json::object{{"pid", nullptr}}},
-                              {"queue", json::object{{"running", 1}, {"ask", 0}, {"batch", 2}}},
-                              {"version", PONDER_VERSION}};
+    json::object health{{"state", "ready"},
+                        {"engine", json::object{{"pid", nullptr}}},
+                        {"queue", json::object{{"running", 1}, {"ask", 0}, {"batch", 2}}},
+                        {"version", PONDER_VERSION}};
+    if (auto other = parse_json_object(read_file((places.state_dir / "health").string())))
+      health = *other;
     ScriptedServer server(places.socket.string(), [&](const SeenRequest& request, Peer& peer) {
       if (request.what() == "GET /health")
         peer.answer(200, health);
       else
         peer.answer(200, json::object{{"jobs", json::array()}, {"next_before", nullptr}});
     });
+    if (const std::string why = read_file((places.state_dir / "fail_late").string());
+        !why.empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that a client sees it
+      std::fprintf(stderr, "ponderd: %s\n", why.c_str());
+      ::_exit(1);
+    }
     (void)!::write(report, "+", 1);
     ::close(report);
     int number = 0;
@@ -85,7 +96,7 @@ int main(int argc, char** argv) {
   if (!places || !make_private_dir(places->state_dir)) return 1;
   append_line((places->state_dir / "starts").string(), words + "|" + open_descriptors());
   if (const std::string why = read_file((places->state_dir / "fail").string()); !why.empty()) {
-    std::fprintf(stderr, "ponderd: %s\n", why.c_str());
+    if (why != "-") std::fprintf(stderr, "ponderd: %s\n", why.c_str());
     return 1;
   }
   const int lock = ::open(places->lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
