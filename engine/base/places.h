@@ -9,14 +9,14 @@
 namespace ponder {
 
 struct Places {
-  std::filesystem::path config_file;  ///< ponder.toml
-  std::filesystem::path models_dir;   ///< models/
-  std::filesystem::path state_dir;    ///< what follows lies in here
-  std::filesystem::path database;     ///< ponder.db
-  std::filesystem::path lock;         ///< ponderd.lock, beside the database
-  std::filesystem::path socket;       ///< ponderd.sock
-  std::filesystem::path key_file;     ///< api-key
-  std::filesystem::path logs_dir;     ///< logs/
+  std::filesystem::path config_file;     ///< ponder.toml
+  std::filesystem::path models_dir;      ///< models/
+  std::filesystem::path state_dir;       ///< what follows lies in here
+  std::filesystem::path database;        ///< ponder.db
+  std::filesystem::path lock;            ///< ponderd.lock, beside the database
+  std::filesystem::path socket;          ///< ponderd.sock
+  std::filesystem::path key_file;        ///< api-key
+  std::filesystem::path logs_dir;        ///< logs/
   std::filesystem::path stopped_marker;  ///< exists while the owner has stopped the daemon
   bool explicit_home = false;            ///< --home or PONDER_HOME was given
 };
@@ -25,8 +25,9 @@ struct Places {
 /// (else the passwd entry). bad_request if none of them names an absolute directory.
 Result<Places> find_places(const std::string& home);
 
-/// Makes `dir` (and missing parents) with mode 0700 whatever the umask; fails with storage if it
-/// is not a directory, not ours, or open to others and cannot be closed.
+/// Makes `dir` (and missing parents) with mode 0700 whatever the umask. One that others can only
+/// read is closed to 0700; fails with storage if it is not a directory, not ours, or shared
+/// (sticky, or writable by others), which is left as it is.
 Result<void> make_private_dir(const std::filesystem::path& dir);
 
 /// The directory of the running program, for finding its siblings (ponderd, ponder-engine).

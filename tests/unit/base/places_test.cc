@@ -75,6 +75,15 @@ TEST_F(PlacesTest, PrivateDirectoriesAre0700UnderAnyUmask) {
   struct stat s {};
   stat(open.c_str(), &s);
   EXPECT_EQ(s.st_mode & 0777, 0700u);
+  for (const mode_t shared : {0770u, 0702u, 01700u, 01777u}) {
+    chmod(open.c_str(), shared);
+    const auto refused = make_private_dir(open);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("shared"), std::string::npos);
+    EXPECT_NE(refused.error().hint, "");
+    stat(open.c_str(), &s);
+    EXPECT_EQ(s.st_mode & 07777, shared) << "left as it is";
+  }
   fs::remove_all(base);
 }
 }  // namespace ponder
