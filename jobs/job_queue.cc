@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/base/ids.h"
 #include "engine/base/log.h"
+#include "engine/base/sentence.h"
 #include "jobs/queue_actor.h"
 
 namespace ponder::jobs {
@@ -218,7 +219,7 @@ void QueueActor::note_store(const Error* error) {
     const std::lock_guard lock(status_mutex_);
     changed = status_.store_ok != (error == nullptr);
     status_.store_ok = error == nullptr;
-    status_.store_reason = error ? error->message : std::string();
+    status_.store_reason = error ? in_one_sentence(*error) : std::string();
   }
   if (!changed) return;
   if (!error) {
@@ -228,7 +229,7 @@ void QueueActor::note_store(const Error* error) {
     thread_.post([this] { schedule(); });
     return;
   }
-  log_error(fmt::format("the job database fails: {}", error->message));
+  log_error(fmt::format("the job database fails: {}", in_one_sentence(*error)));
   const auto probe = [this](const auto& self) -> void {
     probe_timer_ = thread_.after(kProbeMs, [this, self] {
       probe_timer_.reset();

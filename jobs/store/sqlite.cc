@@ -24,33 +24,43 @@ namespace {
 
 constexpr const char* kFreeSpaceHint = "free some disk space; it is tried again every second";
 
-Error storage_error(int code, std::string_view doing) {
+/// `file` is the database, for the message; empty: unknown.
+Error storage_error(int code, std::string_view file) {
   Error error{ErrorCode::storage, {}};
   error.details["sqlite"] = code;
-  const char* what = sqlite3_errstr(code);
+  const std::string database =
+      file.empty() ? "the job database" : fmt::format("the job database {}", file);
   switch (code & 0xff) {
     case SQLITE_FULL:
-      error.message = fmt::format("the disk is full ({})", doing);
+      error.message = "the disk is full";
       error.hint = kFreeSpaceHint;
       break;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      error.message = fmt::format("the job database is damaged ({})", doing);
-      error.hint = "move ponder.db, ponder.db-wal and ponder.db-shm aside together and start again";
+      error.message = fmt::format("{} is damaged", database);
+      error.hint =
+          "stop the daemon, move ponder.db, ponder.db-wal and ponder.db-shm aside together and "
+          "start again; the jobs in them are then no longer known, nothing else is lost";
       break;
     case SQLITE_READONLY:
-      error.message = fmt::format("the job database cannot be written ({})", doing);
+      error.message = fmt::format("{} cannot be written", database);
       error.hint = "make the state directory writable";
       break;
     case SQLITE_BUSY:
-      error.message = fmt::format("another process holds the job database ({})", doing);
+      error.message = fmt::format("another process holds {}", database);
       error.hint = "close whatever has ponder.db open";
       break;
     default:
-      error.message = fmt::format("the job database refused: {} ({})", what, doing);
+      error.message = fmt::format("{} refused: {}", database, sqlite3_errstr(code));
       break;
   }
   return error;
+}
+
+/// The file behind a connection, as SQLite knows it.
+std::string_view file_of(sqlite3* db) {
+  const char* file = sqlite3_db_filename(db, "main");
+  return file ? file : "";
 }
 
 /// Makes the file with mode 0600 whatever the umask, or checks the one that is there. Runs before
@@ -159,13 +169,13 @@ Cursor& Cursor::text_or_null(int index, std::string_view value) {
 }
 
 Result<bool> Cursor::step() {
-  if (bind_error_ != SQLITE_OK) return fail(storage_error(bind_error_, "binding values"));
+  if (bind_error_ != SQLITE_OK) return fail(storage_error(bind_error_, {}));
   const int code = sqlite3_step(stmt_);
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
   sqlite3* db = sqlite3_db_handle(stmt_);
   const int extended = sqlite3_extended_errcode(db);
-  Error error = storage_error(extended, "a statement");
+  Error error = storage_error(extended, file_of(db));
   // What a trigger or CHECK says names the rule and no value.
   if ((extended & 0xff) == SQLITE_CONSTRAINT)
     error.message = fmt::format("the job database refused: {}", sqlite3_errmsg(db));
@@ -203,7 +213,7 @@ Result<Database> Database::open(const fs::path& file) {
       path.c_str(), &database.db_,
       SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE,
       nullptr);
-  if (code != SQLITE_OK) return fail(storage_error(code, "opening it"));
+  if (code != SQLITE_OK) return fail(storage_error(code, path.string()));
   TRY_VOID(database.configure());
   return database;
 }
@@ -245,15 +255,14 @@ Database::~Database() {
   CHECK_MSG(code == SQLITE_OK, "a statement outlived its database");
 }
 
-Error Database::last_error(std::string_view doing) {
+Error Database::last_error() {
   const int code = sqlite3_extended_errcode(db_);
   if (code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC) sync_failed_ = true;
-  return storage_error(code, doing);
+  return storage_error(code, file_of(db_));
 }
 
 Result<void> Database::execute(const char* sql) {
-  if (sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) != SQLITE_OK)
-    return fail(last_error("a command"));
+  if (sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) != SQLITE_OK) return fail(last_error());
   return {};
 }
 
@@ -268,7 +277,7 @@ Result<Statement> Database::prepare(std::string_view sql) {
   Statement statement;
   if (sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT,
                          &statement.stmt_, nullptr) != SQLITE_OK)
-    return fail(last_error(fmt::format("preparing: {}", sqlite3_errmsg(db_))));
+    return fail(last_error());
   return statement;
 }
 
@@ -304,7 +313,7 @@ Result<void> Database::quick_check(std::int64_t budget_ms) {
     TRY(Statement statement, prepare("PRAGMA quick_check(1)"));
     Cursor cursor(statement);
     TRY(const bool row, cursor.step());
-    if (row && cursor.text_at(0) != "ok") return fail(storage_error(SQLITE_CORRUPT, "checking it"));
+    if (row && cursor.text_at(0) != "ok") return fail(storage_error(SQLITE_CORRUPT, file_of(db_)));
     return {};
   };
   Result<void> result = check();

@@ -94,7 +94,7 @@ class Database {
 
  private:
   Database() = default;
-  Error last_error(std::string_view doing);
+  Error last_error();
   Result<void> configure();
 
   sqlite3* db_ = nullptr;

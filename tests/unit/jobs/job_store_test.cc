@@ -393,7 +393,9 @@ TEST_F(JobStoreTest, ADamagedDatabaseIsAClearError) {
   auto opened = JobStore::open(file);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, ErrorCode::storage);
-  EXPECT_NE(opened.error().message.find("damaged"), std::string::npos) << opened.error().message;
+  EXPECT_EQ(opened.error().message,
+            "the job database " + fs::canonical(file).string() + " is damaged");
+  EXPECT_NE(opened.error().hint.find("move ponder.db"), std::string::npos) << opened.error().hint;
   {
     std::ofstream f(dir / "text.db", std::ios::binary);
     f << std::string(10'000, 'x');
