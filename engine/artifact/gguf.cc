@@ -38,7 +38,7 @@ Result<Shard> open_shard(const std::filesystem::path& file) {
     if (error == ENOENT || error == ENOTDIR)
       return fail(ErrorCode::model_missing,
                   fmt::format("There is no model file {}.", file.string()),
-                  "Check the path, or fetch a model with `ponder pull`.");
+                  "Check the path: a model is a file that ends in .gguf.");
     return fail(ErrorCode::engine_error,
                 fmt::format("{} cannot be opened: {}.", file.string(), std::strerror(error)));
   }

@@ -22,6 +22,7 @@
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "engine/base/places.h"
+#include "engine/base/sentence.h"
 #include "engine/base/unique_fd.h"
 #include "engine/generator/protocol.h"
 #include "engine/generator/worker_process.h"
@@ -494,13 +495,13 @@ class WorkerGenerator::Supervisor {
   /// found wrong while it loaded is no fault of a request.
   void become_failed(Error error) {
     error.code = ErrorCode::model_missing;
-    log_error(fmt::format("the engine cannot be used: {}", error.message));
+    log_error(fmt::format("the engine cannot be used: {}", in_one_sentence(error)));
     failure_ = error;
     {
       const std::lock_guard lock(status_mutex_);
       status_.state = GeneratorState::failed;
-      status_.reason = error.message;
-      status_.last_error = error.message;
+      status_.reason = in_one_sentence(error);
+      status_.last_error = status_.reason;
       status_.pid = 0;
     }
     auto calls = std::exchange(calls_, {});
