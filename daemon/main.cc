@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "daemon/api/api.h"
 #include "daemon/api/error_map.h"
@@ -15,11 +16,13 @@
 #include "daemon/runtime/build_info.h"
 #include "daemon/runtime/detach.h"
 #include "daemon/runtime/instance_lock.h"
+#include "daemon/runtime/model_file.h"
 #include "daemon/runtime/network.h"
 #include "daemon/runtime/no_model.h"
 #include "daemon/runtime/options.h"
 #include "daemon/runtime/signals.h"
 #include "engine/base/log.h"
+#include "engine/base/sentence.h"
 #include "engine/generator/worker_generator.h"
 
 namespace {
@@ -29,6 +32,9 @@ using namespace ponder::daemon;
 
 constexpr auto kDrain = 2s;
 constexpr unsigned kHardStopSeconds = 30;
+/// How long a detached start waits to see whether the engine refuses the model. A broken file or a
+/// window that does not fit is known in well under it; a big model that loads is not waited for.
+constexpr auto kVerdictWait = 1s;
 
 /// Core dumps would hold prompts and keys; 1,024 connections need more descriptors than the
 /// usual soft limit gives.
@@ -48,17 +54,22 @@ Result<void> make_directories(const Places& places) {
   return make_private_dir(places.models_dir);
 }
 
-std::unique_ptr<Generator> make_generator(const EngineSettings& settings) {
+bool is_stub(const Config& config) {
+  return config.engine.engine == "stub";
+}
+
+std::unique_ptr<Generator> make_generator(const EngineSettings& settings,
+                                          const Result<std::filesystem::path>& model) {
   WorkerOptions options;
   options.stub = settings.engine == "stub";
-  options.model_path = settings.model;
-  if (!options.stub && settings.model.empty()) options.model_path = bundled_model();
-  if (!options.stub && options.model_path.empty())
-    return std::make_unique<NoModel>("no model configured");
-  std::error_code ec;
-  if (!options.stub && !std::filesystem::is_regular_file(options.model_path, ec))
-    return std::make_unique<NoModel>(
-        fmt::format("there is no model file {}", options.model_path.string()));
+  if (options.stub) {
+    log_warn("the scripted stub answers, no model (engine = stub)");
+  } else if (!model) {
+    log_error(in_one_sentence(model.error()));
+    return std::make_unique<NoModel>(model.error());
+  } else {
+    options.model_path = *model;
+  }
   options.n_ctx = settings.ctx;
   options.threads = settings.threads;
   options.kv = settings.kv;
@@ -66,8 +77,20 @@ std::unique_ptr<Generator> make_generator(const EngineSettings& settings) {
   return std::make_unique<WorkerGenerator>(std::move(options));
 }
 
+/// Why the model cannot be used, or empty if it can or nobody knows yet.
+std::string warning_at_start(const Generator& generator) {
+  const auto end = std::chrono::steady_clock::now() + kVerdictWait;
+  GeneratorStatus status = generator.status();
+  while (status.state == GeneratorState::loading && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(10ms);
+    status = generator.status();
+  }
+  return status.state == GeneratorState::failed ? status.reason : "";
+}
+
 /// Serves until a signal comes. An error means that the start failed.
-Result<void> serve(const Places& places, const Config& config, StartReport& report) {
+Result<void> serve(const Places& places, const Config& config,
+                   const Result<std::filesystem::path>& model, StartReport& report) {
   const Clock& clock = system_clock();
   TRY(const InstanceLock lock, InstanceLock::acquire(places.lock));
   ::unlink(places.stopped_marker.c_str());  // whoever starts it wants it to run
@@ -77,7 +100,7 @@ Result<void> serve(const Places& places, const Config& config, StartReport& repo
   TRY(const Network network, open_network(server, places, config));
   const Access access(AccessOptions{api_key, network.names, config.network.allowed_hosts,
                                     config.network.allowed_origins});
-  const std::unique_ptr<Generator> generator = make_generator(config.engine);
+  const std::unique_ptr<Generator> generator = make_generator(config.engine, model);
   jobs::Options queue_options = config.jobs;
   queue_options.database = places.database;
   queue_options.build = build();
@@ -101,7 +124,7 @@ Result<void> serve(const Places& places, const Config& config, StartReport& repo
                error_response);
   log_info(fmt::format("ponderd {} serves {} and TCP {}", version(), places.socket.string(),
                        to_json(network.tcp)));
-  report.serving();
+  report.serving(report.has_starter() ? warning_at_start(*generator) : "");
 
   const int signal = wait_for_stop_signal();
   log_info(fmt::format("signal {}: stopping", signal));
@@ -124,24 +147,32 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "ponderd: %s\n", error.message.c_str());
     if (!error.hint.empty()) std::fprintf(stderr, "  %s\n", error.hint.c_str());
     report.failed(error.hint.empty() ? error.message : error.message + "\n  " + error.hint);
-    return 1;
+    return error.details.count(kUsage) ? 2 : 1;
   };
 
   const auto places = find_places(options.home);
   if (!places) return failed(places.error());
-  auto config =
-      load_config(options.config_file.empty() ? places->config_file.string() : options.config_file,
-                  !options.config_file.empty(), ::getenv, options.flags);
+  const std::filesystem::path config_file =
+      options.config_file.empty() ? places->config_file.string() : options.config_file;
+  const auto config =
+      load_config(config_file, !options.config_file.empty(), ::getenv, options.flags);
   if (!config) return failed(config.error());
   if (options.print_config) std::fputs(print_config(*config).c_str(), stdout);
+  std::error_code ec;
+  const char* user_home = ::getenv("HOME");
+  const auto model =
+      is_stub(*config)
+          ? Result<std::filesystem::path>()
+          : find_model(*config, {places->models_dir,
+                                 std::filesystem::absolute(config_file, ec).parent_path(),
+                                 std::filesystem::current_path(ec), user_home ? user_home : ""});
+  // That no model is named is no fault of the settings; a name that leads nowhere is.
+  if (options.check_config && !model && !config->engine.model.empty()) return failed(model.error());
   if (options.print_config || options.check_config) return 0;
 
   ::umask(0077);
   set_process_limits();
   if (auto made = make_directories(*places); !made) return failed(made.error());
-  std::error_code ec;  // a path is relative to where the flag was typed
-  if (!config->engine.model.empty())
-    config->engine.model = std::filesystem::absolute(config->engine.model, ec).lexically_normal();
   if (options.detach) {
     auto detached = detach(places->logs_dir / "ponderd.log");
     if (!detached) return failed(detached.error());
@@ -153,7 +184,7 @@ int run(int argc, char** argv) {
                       : level == "warn"  ? LogLevel::warn
                       : level == "error" ? LogLevel::error
                                          : LogLevel::info);
-  const auto served = serve(*places, *config, report);
+  const auto served = serve(*places, *config, model, report);
   return served ? 0 : failed(served.error());
 }
 }  // namespace

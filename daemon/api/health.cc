@@ -7,6 +7,7 @@ namespace {
 
 /// ready busy loading stalled failed.
 std::string_view state_word(const GeneratorStatus& engine, const jobs::QueueStatus& queue) {
+  if (!queue.store_ok) return "failed";  // nothing can be accepted until the disk takes writes
   switch (engine.state) {
     case GeneratorState::loading:
       return "loading";
@@ -39,7 +40,8 @@ void get_health(const ApiServices& services, ExchangePtr exchange, std::string, 
     response.body = json::object{{"state", state}};
     return exchange->respond(std::move(response));
   }
-  const std::string& reason = engine.reason.empty() ? queue.store_reason : engine.reason;
+  const bool engine_failed = engine.state == GeneratorState::failed;
+  const std::string& reason = queue.store_ok || engine_failed ? engine.reason : queue.store_reason;
   json::object body;
   body["state"] = state;
   body["reason"] = text_or_null(reason);

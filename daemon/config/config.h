@@ -46,8 +46,10 @@ using FlagValues = std::map<std::string, std::vector<std::string>>;
 /// Looks up an environment variable; null if it is not set.
 using Environment = std::function<const char*(const char*)>;
 
+inline constexpr const char* kUsage = "usage";
 /// Merges and checks everything. `file` may not exist, unless `file_required`. On failure the
-/// error's message lists every problem, one a line.
+/// error's message lists every problem, one a line, and its details hold kUsage if a flag, or
+/// the file that one names, is at fault.
 Result<Config> load_config(const std::filesystem::path& file, bool file_required,
                            const Environment& environment, const FlagValues& flags);
 

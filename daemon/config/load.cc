@@ -148,14 +148,20 @@ Result<Config> load_config(const std::filesystem::path& file, bool file_required
                            const Environment& environment, const FlagValues& flags) {
   Config config;
   Problems problems;
+  std::error_code ec;
+  bool usage = file_required && !std::filesystem::exists(file, ec);
   read_file(file, file_required, config, problems);
   read_environment(environment, config, problems);
+  const std::size_t before_flags = problems.size();
   read_flags(flags, config, problems);
+  usage = usage || problems.size() > before_flags;
   if (problems.empty()) return config;
   std::string message;
   for (const std::string& problem : problems)
     message += (message.empty() ? "" : "\n") + problem;
-  return fail(ErrorCode::bad_request, std::move(message), "docs/config.md lists the keys");
+  Error error{ErrorCode::bad_request, std::move(message), "docs/config.md lists the keys"};
+  if (usage) error.details[kUsage] = 1;
+  return fail(std::move(error));
 }
 
 std::string print_config(const Config& config) {

@@ -31,13 +31,16 @@ void send_all(int fd, const std::string& text) {
 [[noreturn]] void parent_waits(int fd, pid_t child, const std::filesystem::path& log_file) {
   std::string report;
   char buffer[1024];
-  while (report.empty() || report.front() != kServing) {
+  while (true) {  // to its end: the child closes it once it has said all
     const ssize_t n = ::read(fd, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     report.append(buffer, static_cast<std::size_t>(n));
   }
-  if (!report.empty() && report.front() == kServing) ::_exit(0);
+  if (!report.empty() && report.front() == kServing) {
+    if (report.size() > 1) std::fprintf(stderr, "ponderd: warning: %s\n", report.c_str() + 1);
+    ::_exit(0);
+  }
   if (!report.empty()) {
     std::fprintf(stderr, "ponderd: %s\n", report.c_str() + 1);
   } else {
@@ -61,9 +64,9 @@ void close_inherited(int keep) {
 }
 }  // namespace
 
-void StartReport::serving() {
+void StartReport::serving(const std::string& warning) {
   if (!pipe_) return;
-  send_all(pipe_.get(), std::string(1, kServing));
+  send_all(pipe_.get(), kServing + warning);
   pipe_.reset();
 }
 

@@ -14,14 +14,17 @@ class StartReport {
  public:
   StartReport() = default;
   explicit StartReport(UniqueFd pipe) : pipe_(std::move(pipe)) {}
-  void serving();
+  /// `warning`: one sentence for the starter's stderr, or empty.
+  void serving(const std::string& warning = {});
   void failed(const std::string& message);
+  bool has_starter() const { return static_cast<bool>(pipe_); }
 
  private:
   UniqueFd pipe_;
 };
 
-/// Forks. The parent never returns: it exits 0 once the child is serving, or prints why not on
+/// Forks. The parent never returns: it exits 0 once the child is serving
+/// (with its warning, if there is one, on stderr), or prints why not on
 /// stderr and exits 1. The child returns in a session of its own, with / as its directory, stdin
 /// from /dev/null, stdout and stderr in `log_file` (0600) and no other descriptor of its starter.
 /// Call before any thread exists.

@@ -1,38 +1,35 @@
 #pragma once
-// Stands in where no model is configured: the daemon serves, and everything that needs a model is
+// Stands in where no model can be served: the daemon serves, and everything that needs a model is
 // refused with the reason. Thread-safe.
+#include "engine/base/sentence.h"
 #include "engine/generator/generator.h"
 
 namespace ponder::daemon {
 
 class NoModel final : public Generator {
  public:
-  explicit NoModel(std::string reason) : reason_(std::move(reason)) {}
+  explicit NoModel(Error why) : error_(std::move(why)) { error_.code = ErrorCode::model_missing; }
 
   void plan(GenerationRequest, std::function<void(Result<PromptPlan>)> done) override {
-    done(fail(error()));
+    done(fail(error_));
   }
   void tokenize(std::string, bool,
                 std::function<void(Result<std::vector<std::int32_t>>)> done) override {
-    done(fail(error()));
+    done(fail(error_));
   }
   void start(GenerationId, GenerationRequest, std::shared_ptr<OutputSink> sink) override {
-    sink->on_ended(Ended{Finish::failed, {}, error()});
+    sink->on_ended(Ended{Finish::failed, {}, error_});
   }
   void cancel(GenerationId) override {}
   GeneratorStatus status() const override {
     GeneratorStatus status;
     status.state = GeneratorState::failed;
-    status.reason = reason_;
+    status.reason = in_one_sentence(error_);
     return status;
   }
 
  private:
-  Error error() const {
-    return {ErrorCode::model_missing, reason_,
-            "give --model FILE, or install one with `ponder pull`"};
-  }
-  const std::string reason_;
+  Error error_;
 };
 
 }  // namespace ponder::daemon

@@ -52,6 +52,21 @@ TEST_F(ApiTest, HealthIsReadyOrBusyOrUnavailable) {
   EXPECT_EQ(health(GeneratorState::ready, ""), "200 busy");
 }
 
+TEST_F(ApiTest, HealthFailsWhileTheStoreTakesNoWritesAndRecovers) {
+  queue->queue_status.store_ok = false;
+  queue->queue_status.store_reason = "the disk is full";
+  const RawResponse full = ask(get("/health"));
+  EXPECT_EQ(full.status, 503);
+  EXPECT_EQ(full.parsed().at("state"), "failed");
+  EXPECT_EQ(full.parsed().at("reason"), "the disk is full");
+  EXPECT_EQ(full.parsed().at("store").at("ok"), false);
+  queue->queue_status.store_ok = true;
+  queue->queue_status.store_reason = "";
+  const RawResponse ready = ask(get("/health"));
+  EXPECT_EQ(ready.status, 200);
+  EXPECT_TRUE(ready.parsed().at("reason").is_null());
+}
+
 TEST_F(ApiTest, ListsTheModelForBothFamiliesOfClients) {
   const json::value body = ask(get("/v1/models")).parsed();
   EXPECT_EQ(body.at("object"), "list");

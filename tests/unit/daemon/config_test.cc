@@ -86,6 +86,23 @@ TEST_F(ConfigTest, WantsAFileThatWasNamed) {
   EXPECT_FALSE(load_config(file, true, [](const char*) -> const char* { return nullptr; }, {}));
 }
 
+TEST_F(ConfigTest, TellsWrongUseFromAWrongFile) {
+  const auto is_usage = [](const Result<Config>& config) {
+    EXPECT_FALSE(config);
+    return !config && config.error().details.count(kUsage) == 1;
+  };
+  EXPECT_TRUE(
+      is_usage(load_config(file, true, [](const char*) -> const char* { return nullptr; }, {})));
+  EXPECT_FALSE(is_usage(load("port = \"x\"\n")));
+  environment["PONDER_PORT"] = "x";
+  EXPECT_FALSE(is_usage(load("")));
+  environment.clear();
+  for (const auto& [flag, value] : {std::pair{"port", "x"}, {"ctx", "-1"}, {"engine", "gpu"}}) {
+    flags = {{flag, {value}}};
+    EXPECT_TRUE(is_usage(load(""))) << flag;
+  }
+}
+
 TEST_F(ConfigTest, PrintsWhatItReadsBack) {
   environment["PONDER_MODEL"] = "/models/a \"b\".gguf";
   flags["listen"] = {"0.0.0.0:8000"};

@@ -13,7 +13,9 @@
 #include "daemon/runtime/api_key.h"
 #include "daemon/runtime/detach.h"
 #include "daemon/runtime/instance_lock.h"
+#include "daemon/runtime/model_file.h"
 #include "daemon/runtime/network.h"
+#include "daemon/runtime/no_model.h"
 #include "daemon/runtime/options.h"
 #include "engine/base/ids.h"
 
@@ -182,6 +184,14 @@ TEST_F(Runtime, DetachedStartReturnsOnceItServes) {
   EXPECT_EQ(mode(log), 0600u);
 }
 
+TEST_F(Runtime, DetachedStartPassesAWarningOnAndSucceeds) {
+  const std::string long_reason = "no model; " + std::string(5000, 'x');
+  const Outcome outcome = start_detached(directory / "ponderd.log",
+                                         [&](StartReport& report) { report.serving(long_reason); });
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.said, "ponderd: warning: " + long_reason + "\n");
+}
+
 TEST_F(Runtime, DetachedStartSaysWhyItFailed) {
   const Outcome told = start_detached(
       directory / "ponderd.log", [](StartReport& report) { report.failed("the port is taken"); });
@@ -223,6 +233,72 @@ TEST(Options, WrongUseIsTwo) {
   EXPECT_EQ(parse({"--prot", "1"}).exit_code, 2);
   EXPECT_EQ(parse({"stray"}).exit_code, 2);
   EXPECT_EQ(parse({"--version"}).exit_code, 0);
+}
+
+class ModelFile : public Runtime {
+ protected:
+  void SetUp() override {
+    Runtime::SetUp();
+    for (const char* name : {"models", "etc", "here", "user"})
+      fs::create_directory(directory / name);
+  }
+  void put(const std::string& name) { std::ofstream(directory / name) << "GGUF"; }
+  /// The file found, below `directory`; or the error's message and hint.
+  std::string find(const std::string& model, const std::string& origin) {
+    Config config;
+    config.engine.model = model;
+    config.origin["model"] = origin;
+    const auto found = find_model(config, {directory / "models", directory / "etc",
+                                           directory / "here", (directory / "user").string()});
+    if (!found) {
+      EXPECT_EQ(found.error().code, ErrorCode::model_missing);
+      return found.error().message + " | " + found.error().hint;
+    }
+    return found->lexically_relative(directory).string();
+  }
+};
+
+TEST_F(ModelFile, ARelativeOneOfTheFileIsInTheModelsDirectoryThenBesideIt) {
+  put("etc/m.gguf");
+  put("here/m.gguf");
+  EXPECT_EQ(find("m.gguf", "ponder.toml"), "etc/m.gguf");
+  put("models/m.gguf");
+  EXPECT_EQ(find("m.gguf", "ponder.toml"), "models/m.gguf");
+  EXPECT_EQ(find("../here/m.gguf", "ponder.toml"), "here/m.gguf");
+}
+
+TEST_F(ModelFile, ARelativeOneOfAFlagIsHereThenInTheModelsDirectory) {
+  put("models/m.gguf");
+  put("etc/m.gguf");
+  for (const char* origin : {"--model", "PONDER_MODEL"})
+    EXPECT_EQ(find("m.gguf", origin), "models/m.gguf");
+  put("here/m.gguf");
+  for (const char* origin : {"--model", "PONDER_MODEL"})
+    EXPECT_EQ(find("m.gguf", origin), "here/m.gguf");
+}
+
+TEST_F(ModelFile, ATildeIsTheHomeOfTheUser) {
+  put("user/m.gguf");
+  EXPECT_EQ(find("~/m.gguf", "ponder.toml"), "user/m.gguf");
+  EXPECT_EQ(find("~/m.gguf", "--model"), "user/m.gguf");
+}
+
+TEST_F(ModelFile, WhatIsMissingOrADirectoryIsSaidWithTheFix) {
+  const std::string missing = find("m.gguf", "ponder.toml");
+  for (const fs::path& part :
+       {directory / "models/m.gguf", directory / "etc/m.gguf", fs::path("--model FILE")})
+    EXPECT_NE(missing.find(part.string()), std::string::npos) << missing;
+  EXPECT_NE(missing.find("put a GGUF file in " + (directory / "models").string() + " "),
+            std::string::npos)
+      << missing;
+  const std::string folder = find((directory / "etc").string(), "--model");
+  EXPECT_EQ(folder.rfind((directory / "etc").string() + " is a directory", 0), 0u) << folder;
+}
+
+TEST(NoModelTest, GivesTheReasonWithTheFix) {
+  const NoModel none(Error{ErrorCode::engine_error, "There is no model.", "Give --model FILE."});
+  EXPECT_EQ(none.status().state, GeneratorState::failed);
+  EXPECT_EQ(none.status().reason, "There is no model; give --model FILE");
 }
 
 class NetworkTest : public Runtime {
