@@ -5,6 +5,9 @@
 #include <fmt/core.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,6 +21,7 @@
 #include <cstring>
 #include <future>
 #include <thread>
+#include <utility>
 
 #include "daemon/http/session.h"
 #include "engine/base/check.h"
@@ -34,6 +38,7 @@ namespace {
 constexpr int kBacklog = 512;
 constexpr int kAcceptsAtOnce = 32;
 constexpr milliseconds kOutOfDescriptorsPause{100};
+constexpr milliseconds kTrimAfter{500};
 
 tl::unexpected<Error> system_failure(const std::string& what) {
   return fail(ErrorCode::storage, fmt::format("{}: {}", what, std::strerror(errno)));
@@ -81,7 +86,9 @@ bool read_address(const std::string& address, std::uint16_t port, sockaddr_stora
 class Server::Impl {
  public:
   explicit Impl(ServerLimits l)
-      : limits(l), prep(2), context{io, prep, limits}, work(asio::make_work_guard(io)) {}
+      : limits(l), prep(2), context{io, prep, limits}, work(asio::make_work_guard(io)) {
+    context.trim_soon = [this] { trim_soon(); };
+  }
 
   ~Impl() { stop(); }
 
@@ -90,6 +97,7 @@ class Server::Impl {
   void wait_for_clients(const std::shared_ptr<Listener>& listener);
   void accept_clients(const std::shared_ptr<Listener>& listener);
   void welcome(UniqueFd client, const Listener& listener);
+  void trim_soon();
   void close_listeners();
   void stop();
 
@@ -108,6 +116,8 @@ class Server::Impl {
   const ServerLimits limits;
   asio::io_context io{1};
   asio::thread_pool prep;
+  asio::steady_timer trim_timer{io};
+  bool trim_pending = false;
   SessionContext context;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::vector<std::shared_ptr<Listener>> listeners;
@@ -225,6 +235,19 @@ void Server::Impl::welcome(UniqueFd client, const Listener& listener) {
   if (ec) return;
   client.release();
   start_session(context, std::move(socket), listener.door, listener.port);
+}
+
+// glibc keeps what was freed in the arena of the thread that asked for it: six refused bodies of
+// 15 MB left 150 to 300 MB behind. Half a second later the queue's thread has let go of them, too.
+void Server::Impl::trim_soon() {
+#if defined(__GLIBC__)
+  if (std::exchange(trim_pending, true)) return;
+  trim_timer.expires_after(kTrimAfter);
+  trim_timer.async_wait([this](const error_code& ec) {
+    trim_pending = false;
+    if (!ec) asio::post(prep, [] { ::malloc_trim(0); });
+  });
+#endif
 }
 
 void Server::Impl::close_listeners() {

@@ -96,6 +96,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
   void tell_gone();
   void charge(std::size_t body_bytes);
+  void end_request();
   void set_deadline(milliseconds after);
   void arm(asio::steady_timer& timer, milliseconds after, void (Session::*expired)());
   void deadline_expired() { abort(); }
@@ -121,6 +122,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The request being read or answered.
   std::uint64_t serial_ = 0;
   bool counted_ = false;  ///< in context.answering
+  bool large_ = false;    ///< its body was of more than kLargeBody
   RequestHead head_;
   std::optional<http::request_parser<http::string_body>> parser_;
   std::function<void(std::uint64_t, boost::beast::string_view, error_code&)> on_chunk_;
@@ -331,6 +333,7 @@ void Session::begin_request(std::size_t head_size) {
 }
 
 void Session::charge(std::size_t body_bytes) {
+  if (body_bytes > kLargeBody) large_ = true;
   context_.body_bytes += body_bytes;
   context_.body_bytes -= charged_;
   charged_ = body_bytes;
@@ -514,12 +517,18 @@ void Session::write_expired() {
   abort();
 }
 
+/// Only now, with the answer out, have the queue and the engine let go of what the body became.
+void Session::end_request() {
+  if (counted_) --context_.answering;
+  counted_ = false;
+  if (std::exchange(large_, false)) context_.trim_soon();
+}
+
 void Session::answer_done() {
   gone_ = nullptr;
   drained_ = nullptr;
   beat_.cancel();
-  if (counted_) --context_.answering;
-  counted_ = false;
+  end_request();
   ++serial_;
   complete_ = streaming_ = false;
   scanned_ = 0;
@@ -551,8 +560,7 @@ void Session::close() {
   phase_ = Phase::closed;
   context_.sessions.erase(this);
   charge(0);
-  if (counted_) --context_.answering;
-  counted_ = false;
+  end_request();
   error_code ignored;
   socket_.close(ignored);
   deadline_.cancel();

@@ -15,6 +15,9 @@ namespace ponder::daemon {
 class Session;
 
 /// What sessions share. Used on the io thread only, but for the references.
+/// From here on what a request leaves behind in the allocator is worth giving back.
+constexpr std::size_t kLargeBody = 1 << 20;
+
 struct SessionContext {
   boost::asio::io_context& io;
   boost::asio::thread_pool& prep;
@@ -24,7 +27,9 @@ struct SessionContext {
   ErrorAnswer error_answer = {};
   std::uint64_t body_bytes = 0;  ///< held by all sessions
   int answering = 0;             ///< requests between their header and the end of their answer
-  bool draining = false;         ///< no further request on a connection
+  /// Gives freed memory back to the system soon; called after the answer to a body over kLargeBody.
+  std::function<void()> trim_soon = {};
+  bool draining = false;  ///< no further request on a connection
   std::unordered_set<Session*> sessions = {};
 };
 

@@ -2,17 +2,40 @@
 """Peak memory (VmHWM) of the three long-lived programs: memory_test.py BIN_DIR
 
 The worker at 4K context: at most the model file plus 64 MiB. The daemon 64 MiB, ponder-mcp 20 MiB,
-both after a long answer went through them.
+both after a long answer went through them. What large refused bodies took is given back (VmRSS).
 """
-from harness import ROOT, Daemon, Mcp, check, finish
+import threading
+
+from harness import ROOT, Daemon, Mcp, check, finish, wait_until
 
 MIB = 1 << 20
 MODEL = ROOT / "models/pebble/pebble-q8_0.gguf"
 
 
-def peak(pid):
+def bytes_of(pid, name):
     with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
+
+
+def peak(pid):
+    return bytes_of(pid, "VmHWM")
+
+
+def refused_bodies_leave_nothing():
+    with Daemon("--engine", "stub") as daemon:
+        daemon.start()
+        statuses = []
+        body = "x" * (15 * MIB)
+        posts = [threading.Thread(target=lambda: statuses.append(daemon.submit(body).status)) for _ in range(6)]
+        for post in posts:
+            post.start()
+        for post in posts:
+            post.join()
+        check(len(statuses) == 6 and set(statuses) <= {400, 429}, f"all are refused: {statuses}")
+        pid = daemon.process.pid
+        wait_until(lambda: bytes_of(pid, "VmRSS") < 64 * MIB, 10, "the memory is given back")
+        print(f"daemon: {bytes_of(pid, 'VmRSS') / MIB:.1f} MiB after six refused bodies of 15 MiB, "
+              f"{peak(pid) / MIB:.1f} MiB at its peak")
 
 
 def main():
@@ -32,6 +55,7 @@ def main():
             print(f"{name}: {used / MIB:.1f} MiB at its peak, {limit / MIB:.1f} MiB allowed")
             check(used <= limit, f"{name} used {used / MIB:.1f} MiB")
         mcp.close()
+    refused_bodies_leave_nothing()
     finish("memory")
 
 
