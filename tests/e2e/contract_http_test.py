@@ -922,8 +922,12 @@ def places():
         other.write_text("max_queue = 9\n")
         bad = ponderd("--home", str(top / "q"), "--config", str(other), "--check-config")
         check(bad.returncode == 1 and "max_queued" in bad.stderr, f"a misspelt key: {bad}")
-        same(ponderd("--home", str(top / "q"), "--config", str(top / "none"), "--check-config").returncode, 1,
+        same(ponderd("--home", str(top / "q"), "--config", str(top / "none"), "--check-config").returncode, 2,
              "a config file that is not there")
+        for flags in (("--port", "abc"), ("--ctx", "-1"), ("--engine", "gpu")):
+            same(ponderd("--home", str(top / "q"), *flags).returncode, 2, f"usage: {flags}")
+        lost = ponderd("--home", str(top / "q"), "--model", str(top / "no.gguf"), "--check-config")
+        check(lost.returncode == 1 and str(top / "no.gguf") in lost.stderr, f"a model that is not there: {lost}")
         same(ponderd("--nonsense").returncode, 2, "usage")
         version = ponderd("--version")
         check(version.returncode == 0 and "ponderd" in version.stdout, "--version")
@@ -953,7 +957,7 @@ def network():
             connection.request("GET", "/v1/models", headers={"x-api-key": key})
             same(connection.getresponse().status, 200, "--listen again")
             connection.close()
-        same(ponderd("--home", top, "--listen", "nonsense").returncode, 1, "a --listen that is no address")
+        same(ponderd("--home", top, "--listen", "nonsense").returncode, 2, "a --listen that is no address")
         detached = ponderd("--home", top, "--engine", "stub", "--port", "0", "--detach")
         same(detached.returncode, 0, f"--detach: {detached.stderr}")
         try:
