@@ -153,6 +153,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  if (app.count("--home") > 0 && arguments.home.empty()) {
+    std::fputs("ponder-mcp: --home must name a directory\n", stderr);
+    return 2;
+  }
   ponder::log_open("ponder-mcp");
   const auto options = ponder::client::client_options(arguments.home, !arguments.no_start);
   if (!options) {

@@ -24,6 +24,9 @@ constexpr const char* kFooter =
 // reason.
 constexpr char kMark = '\x01';
 
+// What CLI11 takes for any number, and shows as "...".
+constexpr int kAnyNumber = CLI::detail::expected_max_vector_size;
+
 std::string marked(std::string_view word) {
   const bool needs = word.starts_with('[') || word.starts_with(kMark);
   return (needs ? std::string(1, kMark) : std::string()).append(word);
@@ -70,6 +73,14 @@ std::string_view command_word(int argc, const char* const* argv) {
       return word;
   }
   return {};
+}
+
+/// How often the chosen command's own `option` was given.
+std::size_t chosen_count(const CLI::App& app, const std::string& option) {
+  std::size_t count = 0;
+  for (const CLI::App* sub : app.get_subcommands())
+    count += sub->count(option);
+  return count;
 }
 
 bool says_json(int argc, const char* const* argv) {
@@ -149,7 +160,7 @@ void Arguments::words(const std::string& name, std::vector<std::string>& into, i
         return true;
       },
       help);
-  option->type_name("")->type_size(1)->expected(std::max(least, 1), most > 0 ? most : 1 << 20);
+  option->type_name("")->type_size(1)->expected(std::max(least, 1), most > 0 ? most : kAnyNumber);
   option->allow_extra_args(true);
   if (most == 0) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   if (least > 0) option->required();
@@ -199,7 +210,7 @@ ParsedLine parse_line(int argc, const char* const* argv, std::span<const Command
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    parsed.output = (chosen.empty() ? &app : chosen.front())->help();
+    parsed.output = chosen.empty() ? app.help() : chosen.front()->help("ponder");
     return parsed;
   } catch (const CLI::ParseError& error) {
     if (wants_version || (argc == 2 && std::string_view(argv[1]) == "--version")) {
@@ -212,6 +223,11 @@ ParsedLine parse_line(int argc, const char* const* argv, std::span<const Command
     parsed.error = known          ? error.what()
                    : word.empty() ? "a command is missing"
                                   : fmt::format("there is no command \"{}\"", word);
+    return parsed;
+  }
+  // An unset variable in a script would otherwise reach the user's own daemon.
+  if (globals.home.empty() && app.count("--home") + chosen_count(app, "--home") > 0) {
+    parsed.error = "--home must name a directory";
     return parsed;
   }
   for (Declared& each : declared) {

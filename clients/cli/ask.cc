@@ -2,6 +2,7 @@
 // Ctrl-C or a spent --wait-s leaves it there and says its id.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "clients/cli/job_events.h"
 #include "clients/cli/job_ids.h"
 #include "clients/cli/job_input.h"
+#include "engine/base/clock.h"
 #include "engine/base/utf8.h"
 
 namespace ponder::cli {
@@ -55,13 +57,13 @@ class Alarm {
 };
 
 /// The answer was told to nobody, its id now is: the daemon keeps such a job as it keeps a
-/// submitted one. Best effort, since Ctrl-C must not hang.
-void mark_as_told(client::DaemonClient& daemon, const std::string& id) {
-  (void)daemon.call("GET", job_target(id, "?wait_s=0.05"), nullptr, 2'000);
+/// submitted one. Best effort, since neither Ctrl-C nor a spent wait must hang.
+void mark_as_told(client::DaemonClient& daemon, const std::string& id, int timeout_ms) {
+  (void)daemon.call("GET", job_target(id, "?wait_s=0.05"), nullptr, timeout_ms);
 }
 
 int detach(Context& context, client::DaemonClient& daemon, const std::string& id, bool timed_out) {
-  mark_as_told(daemon, id);
+  mark_as_told(daemon, id, timed_out ? 200 : 2'000);
   Error error{timed_out ? ErrorCode::timed_out : ErrorCode::cancelled,
               fmt::format("job {} goes on", id),
               fmt::format("{} && {}", context.own_command("ponder wait " + id),
@@ -101,7 +103,7 @@ int report_end(Context& context, client::DaemonClient& daemon, json::object job,
     context.out(answer);
   }
   if (!answer.empty() && !answer.ends_with('\n')) context.out("\n");
-  if (const std::string note = text_at(job, "note"); !note.empty()) context.say("ponder: " + note);
+  context.note(text_at(job, "note"));
   if (true_at(job, "forced_answer"))
     context.say("ponder: the thinking was cut off by its limit before this answer");
   if (exit_code == kDone) return kDone;
@@ -116,6 +118,7 @@ int report_end(Context& context, client::DaemonClient& daemon, json::object job,
 
 int ask(Context& context, Options& options) {
   if (options.wait_s && *options.wait_s < 0) return context.usage("--wait-s must not be negative");
+  const std::int64_t began_ms = system_clock().steady_ms();
   auto daemon = context.daemon(Start::allowed);
   if (!daemon) return context.failed(daemon.error());
   // Not interruptible: after Ctrl-C the id must still be learned, or the job could not be found
@@ -123,10 +126,12 @@ int ask(Context& context, Options& options) {
   auto job = post_job(context, *daemon, options.input, "ask", nullptr);
   if (!job) return context.failed(job.error());
   const std::string id = text_at(*job, "job_id");
-  if (const std::string note = text_at(*job, "note"); !note.empty() && !context.json())
-    context.say("ponder: " + note);
+  if (!context.json()) context.note(text_at(*job, "note"));
   std::optional<Alarm> alarm;
-  if (options.wait_s) alarm.emplace(*options.wait_s, context.interrupt());
+  if (options.wait_s) {
+    const auto passed_ms = static_cast<double>(system_clock().steady_ms() - began_ms);
+    alarm.emplace(std::max(0.0, *options.wait_s - passed_ms / 1000), context.interrupt());
+  }
   std::string answer;
   std::int64_t thought_chars = 0;
   auto ended = follow_job(

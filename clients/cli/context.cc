@@ -11,6 +11,13 @@ namespace {
 json::value text_or_null(const std::string& text) {
   return text.empty() ? json::value(nullptr) : json::value(text);
 }
+/// The daemon speaks of fields; on the command line they are options.
+std::string with_options(std::string text) {
+  constexpr std::string_view kField = "force_new";
+  for (std::size_t at = 0; (at = text.find(kField, at)) != std::string::npos;)
+    text.replace(at, kField.size(), "--force-new");
+  return text;
+}
 }  // namespace
 
 json::object error_fields(const Error& error) {
@@ -55,6 +62,10 @@ std::string Context::own_command(std::string command) const {
   return command;
 }
 
+void Context::note(const std::string& text) {
+  if (!text.empty()) say("ponder: " + with_options(text));
+}
+
 json::object Context::with_own_next(json::object envelope) const {
   json::value* next = envelope.if_contains("next");
   json::value* shell = next && next->is_object() ? next->as_object().if_contains("shell") : nullptr;
@@ -86,7 +97,8 @@ int Context::failed(const Error& error) {
 
 int Context::failed(const Error& told, int exit_code) {
   Error error = told;
-  error.hint = own_command(std::move(error.hint));
+  error.hint = own_command(with_options(std::move(error.hint)));
+  error.message = with_options(std::move(error.message));
   if (json()) {
     document({{"error", error_fields(error)}});
   } else {

@@ -32,7 +32,7 @@ class Context {
 
   const Globals& globals() const { return globals_; }
   bool json() const { return globals_.json; }
-  /// Triggered by Ctrl-C.
+  /// Triggered by Ctrl-C, SIGTERM and SIGHUP.
   client::Interrupt& interrupt() { return interrupt_; }
   Terminal& terminal() { return terminal_; }
 
@@ -49,6 +49,8 @@ class Context {
 
   void out(std::string_view text) { terminal_.out(text); }
   void say(std::string_view text) { terminal_.say(text); }
+  /// Says a note of the daemon's, if there is one.
+  void note(const std::string& text);
   /// One JSON document with "schema_version" on stdout. Envelopes in it get their own_command.
   void document(const json::object& fields);
   /// The document of a command that takes several jobs: {"jobs": [...]}; where only one was

@@ -38,7 +38,8 @@ std::string one_line(std::string_view text, std::int64_t width) {
 std::string age_of(const json::object& envelope, std::int64_t now_ms) {
   const auto created = read_time(text_at(envelope, "created_at"));
   if (!created) return "-";
-  return duration_in_words(static_cast<double>(now_ms - *created) / 1000.0);
+  const double seconds = static_cast<double>(now_ms - *created) / 1000.0;
+  return seconds < 1 ? "now" : duration_in_words(seconds);
 }
 
 std::string tokens_in_words(const json::object& envelope) {
@@ -129,7 +130,7 @@ std::optional<std::int64_t> read_time(std::string_view text) {
 }
 
 std::string duration_in_words(double seconds) {
-  if (seconds < 1) return "now";
+  if (seconds < 1) return fmt::format("{:.1f}s", std::max(seconds, 0.0));
   if (seconds < 120) return fmt::format("{:.0f}s", seconds);
   if (seconds < 2 * 3600) return fmt::format("{:.0f}m", seconds / 60);
   if (seconds < 48 * 3600) return fmt::format("{:.0f}h", seconds / 3600);

@@ -137,6 +137,12 @@ Result<json::object> job_body(const JobInput& input, const std::string& kind) {
   const auto add = [&body](std::string_view key, const std::string& value) {
     if (!value.empty()) body[json::string_view(key.data(), key.size())] = value;
   };
+  // The words that are known but not available are the daemon's to explain.
+  if (!input.mode.empty() && input.mode != "follow_up" && input.mode != "resume" &&
+      input.mode != "answer_now")
+    return refuse("mode", "--mode must be follow_up");
+  if (!input.on_limit.empty() && input.on_limit != "stop" && input.on_limit != "answer")
+    return refuse("on_limit", "--on-limit must be stop");
   if (input.deadline_s && *input.deadline_s <= 0)
     return refuse("deadline_s", "--deadline-s must be more than 0");
   for (const auto& [name, tokens] : {std::pair{"max_reasoning_tokens", input.max_reasoning_tokens},

@@ -7,15 +7,31 @@
 #include "clients/cli/commands.h"
 
 namespace {
-ponder::client::Interrupt* on_ctrl_c = nullptr;
-void handle_sigint(int) {
-  on_ctrl_c->trigger();
+ponder::client::Interrupt* on_signal = nullptr;
+volatile std::sig_atomic_t received = 0;
+void handle_signal(int number) {
+  received = number;
+  on_signal->trigger();
 }
 
-/// Descriptors 0 to 2 must be taken, or the first socket would become stdout.
+/// Ctrl-C, a termination and a closed terminal all mean: leave, and say where the job is.
+void handle_signals() {
+  struct sigaction action {};
+  action.sa_handler = handle_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one ends the program at once
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (number == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
+    ::sigaction(number, &action, nullptr);
+  }
+}
+
+/// Descriptors 0 to 2 must be taken, or the first socket would become stdout. A closed stdout
+/// refuses what is written to it, since a script counts on that.
 void open_standard_descriptors() {
   for (int fd = 0; fd <= 2; ++fd)
-    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
 }
 }  // namespace
 
@@ -23,11 +39,8 @@ int main(int argc, char** argv) {
   using namespace ponder::cli;
   open_standard_descriptors();
   ponder::client::Interrupt interrupt;
-  on_ctrl_c = &interrupt;
-  struct sigaction action {};
-  action.sa_handler = handle_sigint;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second Ctrl-C ends the program at once
-  ::sigaction(SIGINT, &action, nullptr);
+  on_signal = &interrupt;
+  handle_signals();
 
   Globals globals;
   const ParsedLine line = parse_line(argc, argv, all_commands(), globals);
@@ -47,5 +60,6 @@ int main(int argc, char** argv) {
     context.say("ponder: the output could not be written");
     return kStorage;
   }
+  if (exit_code == kInterrupted && received != 0) return 128 + received;
   return exit_code;
 }

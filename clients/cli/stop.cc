@@ -41,6 +41,7 @@ struct Running {
   int running_jobs = 0;
   int waiting_jobs = 0;
   std::string device;
+  bool suspended = false;  ///< it does not answer because it is stopped, as by Ctrl-Z
 };
 
 /// Whether the process exists and has not ended. One that has ended stays a zombie until its parent
@@ -92,6 +93,7 @@ Result<Running> find_running(client::DaemonClient& daemon, const Places& places)
   running.daemon = holder.pid;
   // A daemon that hangs must not keep us from stopping it.
   const auto answer = daemon.call("GET", "/health", nullptr, 2'000);
+  running.suspended = !answer && answer.error().message.find("suspended") != std::string::npos;
   if (answer && answer->body.is_object()) {
     const json::object& health = answer->body.as_object();
     const auto whole = [&health](std::string_view path) {
@@ -143,6 +145,12 @@ int stop(Context& context, const Options& options) {
                               found->daemon, worker_in_words(*found), found->running_jobs,
                               found->waiting_jobs));
   }
+  if (found->suspended && !options.now)
+    return context.failed(
+        {ErrorCode::unreachable,
+         fmt::format("the daemon (process {}) is suspended and cannot stop by itself",
+                     found->daemon),
+         fmt::format("kill -CONT {} and stop it again, or: ponder stop --now", found->daemon)});
   // The marker first: a client that asks while the daemon goes must not start the next one.
   if (auto marked = write_marker(places); !marked) return context.failed(marked.error());
   if (found->daemon == 0)

@@ -15,7 +15,7 @@ int submit(Context& context, JobInput& input) {
     return kDone;
   }
   context.out(text_at(*job, "job_id") + "\n");
-  if (const std::string note = text_at(*job, "note"); !note.empty()) context.say("ponder: " + note);
+  context.note(text_at(*job, "note"));
   return kDone;
 }
 }  // namespace

@@ -103,6 +103,14 @@ TEST_F(ArgumentsTest, WrongLinesAreErrorsThatStillKnowAboutJson) {
   EXPECT_FALSE(parse({"one", "--", "--json"}).wants_json);
 }
 
+TEST_F(ArgumentsTest, AnEmptyHomeIsNotTheDefaultOne) {
+  for (const Words& line :
+       {Words{"--home", "", "talk"}, Words{"talk", "--home", ""}, Words{"talk", "--home="}}) {
+    EXPECT_FALSE(parse(line).action);
+    EXPECT_FALSE(parse(line).error.empty());
+  }
+}
+
 TEST_F(ArgumentsTest, TheRestGoesToTheOtherProgramInOrder) {
   ASSERT_TRUE(parse({"pass", "--port", "0", "--home", "/h", "install", "--ctx=4", "[m]"}).action);
   EXPECT_EQ(rest, (Words{"--port", "0", "install", "--ctx=4", "[m]"}));
@@ -112,6 +120,8 @@ TEST_F(ArgumentsTest, TheRestGoesToTheOtherProgramInOrder) {
 TEST_F(ArgumentsTest, HelpAndVersionAreAnswers) {
   EXPECT_THAT(parse({"--help"}).output, testing::HasSubstr("Exit codes"));
   EXPECT_THAT(parse({"talk", "--help"}).output, testing::HasSubstr("--wait-s"));
+  EXPECT_THAT(parse({"talk", "--help"}).output,
+              testing::HasSubstr("Usage: ponder talk [OPTIONS] [TEXT...]"));
   EXPECT_EQ(parse({"--version"}).output, "ponder " PONDER_VERSION "\n");
 }
 

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <csignal>
 
 #include "tests/unit/client/cli_fixture.h"
@@ -91,6 +92,43 @@ TEST_F(AskTest, CtrlCDetachesMarksTheJobAsToldAndCancelsNothing) {
   EXPECT_THAT(ended.out, Not(HasSubstr(kJob)));
   EXPECT_EQ(server_->seen().back().target, job_path(kJob, "?wait_s=0.05"));
   EXPECT_EQ(server_->count("POST " + job_path(kJob, "/cancel")), 0);
+}
+
+TEST_F(AskTest, ATerminationAndAClosedTerminalDetachToo) {
+  on(events(), [](const SeenRequest&, Peer& peer) {
+    peer.begin_events();
+    peer.wait_until_gone();
+  });
+  on("GET " + job_path(kJob), 200, envelope(kJob, "running"));
+  int runs = 0;
+  for (const int number : {SIGTERM, SIGHUP}) {
+    Running running(ponder({"ask", "x"}));
+    ASSERT_TRUE(server_->wait_for(events(), ++runs));
+    running.signal(number);
+    const Ended ended = running.wait();
+    EXPECT_EQ(ended.exit_code, 128 + number);
+    EXPECT_THAT(ended.err, HasSubstr(std::string("job ") + kJob + " goes on"));
+  }
+}
+
+TEST_F(AskTest, AClosedStdoutIsNotTakenForSuccess) {
+  streams({"answer"}, envelope(kJob, "completed"));
+  RunOptions options = ponder({"ask", "x"});
+  options.arguments.insert(options.arguments.begin(),
+                           {"-c", "exec \"$0\" \"$@\" >&-", options.program});
+  options.program = "/bin/sh";
+  EXPECT_EQ(run(options).exit_code, 74);
+}
+
+TEST_F(AskTest, ASpentWaitIsNotHeldUpByADaemonThatHangs) {
+  on(events(), [](const SeenRequest&, Peer& peer) {
+    peer.begin_events();
+    peer.wait_until_gone();
+  });
+  on("GET " + job_path(kJob), [](const SeenRequest&, Peer& peer) { peer.wait_until_gone(); });
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(run_ponder({"ask", "x", "--wait-s", "0.2"}).exit_code, 124);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(1'500));
 }
 
 TEST_F(AskTest, ASpentWaitLeavesTheJobAndSays124) {

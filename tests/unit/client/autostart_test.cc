@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 
@@ -174,6 +175,20 @@ TEST_F(AutostartTest, StopKeepsItStoppedUntilStart) {
   EXPECT_EQ(run(ponder({"start"})).exit_code, 0);
   EXPECT_EQ(lines_of("starts"), 2);
   EXPECT_EQ(run(ponder({"models", "--json"})).exit_code, 0);
+  EXPECT_EQ(run(ponder({"stop", "--now"})).exit_code, 0);
+}
+
+TEST_F(AutostartTest, StopOfASuspendedDaemonSaysHowToGoOn) {
+  ASSERT_EQ(run(ponder({"start"})).exit_code, 0);
+  const int pid = client::read_instance_lock(home() + "/ponderd.lock").pid;
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGSTOP);
+  const Ended stop = run(ponder({"stop"}));
+  EXPECT_EQ(stop.exit_code, 69);
+  EXPECT_THAT(stop.err, HasSubstr("suspended"));
+  EXPECT_THAT(stop.err, HasSubstr("kill -CONT " + std::to_string(pid)));
+  EXPECT_THAT(stop.err, HasSubstr("ponder stop --now --home " + home()));
+  EXPECT_FALSE(fs::exists(home() + "/stopped"));
   EXPECT_EQ(run(ponder({"stop", "--now"})).exit_code, 0);
 }
 

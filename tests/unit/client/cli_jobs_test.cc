@@ -132,6 +132,23 @@ TEST_F(SubmitTest, BadInputIsRefusedBeforeTheDaemonIsAsked) {
   EXPECT_TRUE(server_->seen().empty());
 }
 
+TEST_F(SubmitTest, WordsThatAreNoneNameOnlyWhatWorks) {
+  EXPECT_THAT(run_ponder({"submit", "x", "--mode", "z"}).err,
+              HasSubstr("--mode must be follow_up "));
+  EXPECT_THAT(run_ponder({"submit", "x", "--on-limit", "z"}).err,
+              HasSubstr("--on-limit must be stop "));
+  EXPECT_TRUE(server_->seen().empty());
+}
+
+TEST_F(SubmitTest, NotesAndErrorsNameOptionsAsTheyAreTyped) {
+  json::object twin = envelope(kJob, "running");
+  twin["note"] = "under way; force_new makes another";
+  on("POST /v1/jobs", 200, twin);
+  EXPECT_THAT(run_ponder({"submit", "x"}).err, HasSubstr("under way; --force-new makes another"));
+  on("POST /v1/jobs", 409, error_body("idempotency_mismatch", "or use force_new"));
+  EXPECT_THAT(run_ponder({"submit", "x"}).err, HasSubstr("or use --force-new"));
+}
+
 TEST_F(SubmitTest, ANoteGoesToStderr) {
   json::object twin = envelope(kJob, "running");
   twin["note"] = "the same job is in the queue already";

@@ -28,7 +28,8 @@ TEST(EnvelopeTest, ReadsTheTimesThatTheDaemonWrites) {
 }
 
 TEST(EnvelopeTest, SaysDurationsAndSizesInWords) {
-  EXPECT_EQ(duration_in_words(-3), "now");
+  EXPECT_EQ(duration_in_words(-3), "0.0s");
+  EXPECT_EQ(duration_in_words(0.23), "0.2s");
   EXPECT_EQ(duration_in_words(59.6), "60s");
   EXPECT_EQ(duration_in_words(600), "10m");
   EXPECT_EQ(duration_in_words(3 * 3600), "3h");
