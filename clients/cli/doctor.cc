@@ -52,16 +52,63 @@ Check check_private(const std::string& name, const fs::path& path, bool director
   return {name, "ok", path.string(), ""};
 }
 
+/// The nearest directory that exists: what is missing below it is made at the first start.
+fs::path nearest_existing(fs::path path) {
+  std::error_code ec;
+  while (!fs::exists(path, ec) && path.has_relative_path())
+    path = path.parent_path();
+  return path;
+}
+
+Check check_writable(const Places& places) {
+  const fs::path there = nearest_existing(places.state_dir);
+  if (::access(there.c_str(), W_OK | X_OK) == 0) return {"writable", "ok", there.string(), ""};
+  return {"writable", "fail",
+          fmt::format("{} cannot be written: {}", there.string(), std::strerror(errno)),
+          "choose another --home, or mend its permissions"};
+}
+
+/// What is wrong with the database's first bytes. Only looked at while no daemon holds the lock: a
+/// live database belongs to SQLite alone, whose POSIX locks do not survive a stray close.
+std::optional<Check> check_database_magic(const Places& places) {
+  constexpr std::string_view kMagic{"SQLite format 3\0", 16};
+  if (client::read_instance_lock(places.lock).held) return std::nullopt;
+  std::ifstream in(places.database, std::ios::binary);
+  if (!in) return std::nullopt;  // absent, or reported by its permissions
+  std::string start(kMagic.size(), '\0');
+  in.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<std::size_t>(in.gcount()));
+  if (start.empty() || start == kMagic) return std::nullopt;
+  return Check{"database", "fail", places.database.string() + " is not a SQLite database",
+               "move ponder.db, ponder.db-wal and ponder.db-shm aside together"};
+}
+
+/// The configuration as ponderd reads it.
+Check check_config(const Places& places) {
+  std::error_code ec;
+  const std::string name = fs::exists(places.config_file, ec)
+                               ? places.config_file.string()
+                               : "defaults (no " + places.config_file.string() + ")";
+  std::vector<std::string> words{"--check-config"};
+  if (places.explicit_home) words.insert(words.end(), {"--home", places.state_dir.string()});
+  const fs::path program = executable_dir() / "ponderd";
+  if (::access(program.c_str(), X_OK) != 0) return {"config", "ok", name, ""};
+  const ProgramReport report = run_briefly(program, words);
+  if (report.exit_code == 0) return {"config", "ok", name, ""};
+  if (report.exit_code < 0) return {"config", "note", name + " was not checked", ""};
+  std::string said = report.said.substr(0, report.said.find_last_not_of(" \n") + 1);
+  const std::size_t hint = said.find("\n  ");
+  return {"config", "fail", name + ": " + said.substr(0, hint),
+          hint == std::string::npos ? "" : said.substr(hint + 3)};
+}
+
 void check_places(Checks& checks, const Places& places) {
   checks.push_back(check_private("state", places.state_dir, true));
+  checks.push_back(check_writable(places));
   checks.push_back(check_private("database", places.database, false));
+  if (auto wrong = check_database_magic(places)) checks.back() = std::move(*wrong);
   checks.push_back(check_private("api key", places.key_file, false));
-  std::error_code ec;
-  checks.push_back({"config", "ok",
-                    fs::exists(places.config_file, ec)
-                        ? places.config_file.string()
-                        : "defaults (no " + places.config_file.string() + ")",
-                    ""});
+  checks.push_back(check_config(places));
   if (places.socket.string().size() >= sizeof(sockaddr_un{}.sun_path))
     checks.push_back(
         {"socket", "note",
@@ -71,10 +118,7 @@ void check_places(Checks& checks, const Places& places) {
 }
 
 void check_disk(Checks& checks, const Places& places) {
-  fs::path there = places.state_dir;
-  std::error_code ec;
-  while (!fs::exists(there, ec) && there.has_relative_path())
-    there = there.parent_path();
+  const fs::path there = nearest_existing(places.state_dir);
   struct statvfs s {};
   if (::statvfs(there.c_str(), &s) != 0) {
     checks.push_back(
@@ -161,11 +205,21 @@ std::optional<std::string> check_daemon(Checks& checks, Context& context,
   const std::string state = text_at(*health, "state");
   const std::string degraded = words_at(*health, "degraded");
   const bool ready = state == "ready" || state == "busy";
+  const bool broken = state == "failed" || state == "down";
+  std::string words = health_in_words(*health);
+  if (const std::string last = text_at(*health, "engine.last_error");
+      !last.empty() && words.find(last) == std::string::npos)
+    words += "; last error: " + last;
   checks.push_back({"engine",
-                    ready && degraded.empty()              ? "ok"
-                    : state == "failed" || state == "down" ? "fail"
-                                                           : "note",
-                    health_in_words(*health), text_at(*health, "engine.last_error")});
+                    ready && degraded.empty() ? "ok"
+                    : broken                  ? "fail"
+                                              : "note",
+                    words,
+                    broken
+                        ? fmt::format("put a usable GGUF file into {}, or set model in {}, then: "
+                                      "ponder stop && ponder start",
+                                      places.models_dir.string(), places.config_file.string())
+                        : ""});
   return daemon.options().url.empty() ? text_at(*health, "model.path") : std::string();
 }
 

@@ -50,6 +50,47 @@ int become_program(Context& context, const std::string& name,
        "install it beside this program"});
 }
 
+ProgramReport run_briefly(const std::filesystem::path& program,
+                          std::vector<std::string> arguments) {
+  ProgramReport report;
+  int ends[2];
+  if (::pipe(ends) != 0) return report;
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  for (const int fd : ends)
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, write_end.get(), 2);
+  arguments.insert(arguments.begin(), program.string());
+  pid_t pid = 0;
+  const int error =
+      ::posix_spawn(&pid, program.c_str(), &actions, nullptr, pointers(arguments).data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  write_end.reset();
+  if (error != 0) return report;
+  const auto until = std::chrono::steady_clock::now() + kVersionBound;
+  bool ended = false;
+  while (!ended) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    pollfd ready{read_end.get(), POLLIN, 0};
+    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) break;
+    char buffer[kLineBytesMax];
+    const ssize_t n = ::read(read_end.get(), buffer, sizeof buffer);
+    ended = n <= 0;
+    if (n > 0 && report.said.size() < 10 * kLineBytesMax)
+      report.said.append(buffer, static_cast<std::size_t>(n));
+  }
+  if (!ended) ::kill(pid, SIGKILL);
+  int status = 0;
+  if (::waitpid(pid, &status, 0) == pid && WIFEXITED(status))
+    report.exit_code = WEXITSTATUS(status);
+  return report;
+}
+
 std::string version_line_of(const std::filesystem::path& program) {
   int ends[2];
   if (::pipe(ends) != 0) return {};

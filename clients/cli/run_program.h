@@ -16,4 +16,12 @@ int become_program(Context& context, const std::string& name,
 /// The first line that `program --version` prints within two seconds, or "".
 std::string version_line_of(const std::filesystem::path& program);
 
+/// What a program said on stderr, and how it ended: -1 if it could not be run, was killed, or had
+/// not ended after two seconds (it is killed then).
+struct ProgramReport {
+  int exit_code = -1;
+  std::string said;
+};
+ProgramReport run_briefly(const std::filesystem::path& program, std::vector<std::string> arguments);
+
 }  // namespace ponder::cli

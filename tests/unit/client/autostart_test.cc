@@ -203,6 +203,26 @@ TEST_F(AutostartTest, ServeBecomesPonderdWithItsOptions) {
   EXPECT_FALSE(fs::exists(home() + "/stopped"));
 }
 
+TEST_F(AutostartTest, DoctorFindsABrokenInstallation) {
+  fs::create_directory(home());
+  write_file(home() + "/ponder.db", "this is no database at all");
+  write_file(home() + "/bad_config", "ponderd: line 1 is wrong\n  the manual lists the keys\n");
+  const Ended broken = run(ponder({"doctor"}));
+  EXPECT_EQ(broken.exit_code, 1);
+  EXPECT_THAT(broken.out, HasSubstr("ponder.db is not a SQLite database"));
+  EXPECT_THAT(broken.out, HasSubstr("line 1 is wrong\n"));
+  EXPECT_THAT(broken.out, HasSubstr("the manual lists the keys"));
+  write_file(home() + "/ponder.db", std::string("SQLite format 3\0more", 20));
+  EXPECT_THAT(run(ponder({"doctor"})).out, testing::Not(HasSubstr("is not a SQLite database")));
+
+  fs::remove(home() + "/bad_config");
+  write_file(home() + "/health", R"({"state": "failed", "reason": "no GGUF file"})");
+  ASSERT_EQ(run(ponder({"start"})).exit_code, 3);
+  const Ended failed = run(ponder({"doctor"}));
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.out, HasSubstr("set model in " + home() + "/ponder.toml"));
+}
+
 TEST_F(AutostartTest, DoctorChecksWithoutChangingAnything) {
   const Ended fresh = run(ponder({"doctor", "--json"}));
   EXPECT_EQ(fresh.exit_code, 1) << "ponder-engine and ponder-mcp are not beside this copy";

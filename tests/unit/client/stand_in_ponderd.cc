@@ -82,17 +82,24 @@ void append_line(const std::string& file, const std::string& line) {
 int main(int argc, char** argv) {
   std::string home, words;
   bool detach = false;
+  bool checks = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     words += word + " ";
     if (word == "--detach") detach = true;
     if (word == "--home" && i + 1 < argc) home = argv[i + 1];
+    if (word == "--check-config") checks = true;
     if (word == "--version") {
       std::puts("ponderd " PONDER_VERSION " (stand-in)");
       return 0;
     }
   }
   const auto places = find_places(home);
+  if (checks && places) {
+    const std::string wrong = read_file((places->state_dir / "bad_config").string());
+    std::fputs(wrong.c_str(), stderr);
+    return wrong.empty() ? 0 : 1;
+  }
   if (!places || !make_private_dir(places->state_dir)) return 1;
   append_line((places->state_dir / "starts").string(), words + "|" + open_descriptors());
   if (const std::string why = read_file((places->state_dir / "fail").string()); !why.empty()) {
