@@ -81,8 +81,8 @@ Result<void> make_private_dir(const fs::path& dir) {
   if (s.st_uid != ::geteuid())
     return fail(ErrorCode::storage, fmt::format("{} belongs to another user", dir.string()),
                 "choose another --home");
-  // Others use such a directory (/tmp, a shared project): closing it would take it from them.
-  if ((s.st_mode & (S_ISVTX | S_IWGRP | S_IWOTH)) != 0)
+  // Others use such a directory (/tmp): closing it would take it from them.
+  if ((s.st_mode & S_ISVTX) != 0)
     return fail(
         ErrorCode::storage, fmt::format("{} is shared with other users", dir.string()),
         fmt::format("choose another --home, such as {}, or chmod 700 it if it is yours alone",

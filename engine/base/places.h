@@ -25,9 +25,9 @@ struct Places {
 /// (else the passwd entry). bad_request if none of them names an absolute directory.
 Result<Places> find_places(const std::string& home);
 
-/// Makes `dir` (and missing parents) with mode 0700 whatever the umask. One that others can only
-/// read is closed to 0700; fails with storage if it is not a directory, not ours, or shared
-/// (sticky, or writable by others), which is left as it is.
+/// Makes `dir` (and missing parents) with mode 0700 whatever the umask. One of ours that is
+/// open to others is closed to 0700; fails with storage if it is not a directory, not ours, or
+/// shared by its sticky bit (/tmp), which is left as it is.
 Result<void> make_private_dir(const std::filesystem::path& dir);
 
 /// The directory of the running program, for finding its siblings (ponderd, ponder-engine).

@@ -70,12 +70,14 @@ TEST_F(PlacesTest, PrivateDirectoriesAre0700UnderAnyUmask) {
   }
   const fs::path open = fs::path(base) / "open";
   fs::create_directory(open);
-  chmod(open.c_str(), 0755);
-  EXPECT_TRUE(make_private_dir(open));
   struct stat s {};
-  stat(open.c_str(), &s);
-  EXPECT_EQ(s.st_mode & 0777, 0700u);
-  for (const mode_t shared : {0770u, 0702u, 01700u, 01777u}) {
+  for (const mode_t loose : {0755u, 0775u, 0777u}) {
+    chmod(open.c_str(), loose);
+    EXPECT_TRUE(make_private_dir(open));
+    stat(open.c_str(), &s);
+    EXPECT_EQ(s.st_mode & 07777, 0700u);
+  }
+  for (const mode_t shared : {01700u, 01777u}) {
     chmod(open.c_str(), shared);
     const auto refused = make_private_dir(open);
     ASSERT_FALSE(refused);
