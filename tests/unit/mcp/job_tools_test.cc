@@ -260,6 +260,7 @@ TEST_F(ToolsTest, HealthOfNoDaemonIsDownAndStartsNothing) {
   const ToolResult r = good("health", {{"probe", true}});
   EXPECT_EQ(text(r.structured, "state"), "down");
   EXPECT_THAT(r.text, HasSubstr("no daemon is running"));
+  EXPECT_EQ(text(r.structured, "hint"), "/bin/ponder --home /h start");
   EXPECT_TRUE(daemon_.requests().empty());
 }
 
