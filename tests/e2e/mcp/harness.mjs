@@ -124,7 +124,7 @@ export async function lifeOfJobs(call, { workspace }) {
   failure(await call('result', { job_id: long }), long, 'Next call: status');
   assert.equal(success(await call('cancel', { job_id: long })).data.state, 'cancelled');
   assert.equal(success(await call('cancel', { job_id: long })).data.state, 'cancelled');
-  failure(await call('result', { job_id: long }), long, 'cancelled', 'partial');
+  failure(await call('result', { job_id: long }), long, 'cancelled', 'Partial answer');
 
   const listed = success(await call('status', {})).data.jobs.map(job => job.job_id);
   for (const each of [asked.data.job_id, id, long]) assert.ok(listed.includes(each), `${each} is listed`);
@@ -134,5 +134,5 @@ export async function lifeOfJobs(call, { workspace }) {
   failure(await call('ask', { question: 'x', effort: 'extreme' }), '"xhigh"');
   failure(await call('ask', { question: 'x', files: ['/etc/passwd'] }), '/etc/passwd');
   failure(await call('status', { job_id: 'z'.repeat(26) }), 'z'.repeat(26));
-  failure(await call('ask', { question: '[[stub tokens=500 fault=loop]]' }), 'incomplete', 'repetition', 'partial');
+  failure(await call('ask', { question: '[[stub tokens=500 fault=loop]]' }), 'incomplete', 'repetition', 'reasoning');
 }

@@ -91,7 +91,8 @@ TEST_F(DaemonClientTest, AServerThatDoesNotAnswerEndsTheCallAtItsBound) {
   const auto answer = client().call("GET", "/", nullptr, 150);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, ErrorCode::timed_out);
-  EXPECT_GE(steady_clock::now() - started, std::chrono::milliseconds(150));
+  // The bound is kept in whole milliseconds of the clock: up to one less.
+  EXPECT_GT(steady_clock::now() - started, std::chrono::milliseconds(148));
 }
 
 TEST_F(DaemonClientTest, AServerThatDripsForeverEndsTheCallAtItsBoundToo) {
