@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -62,6 +63,10 @@ struct SamplingParams {
   std::optional<double> repetition_penalty = {};
   std::optional<std::uint64_t> seed = {};
   std::vector<std::string> stop = {};
+  /// Added to the logits of these ids before anything else; -100 and 100 forbid and force.
+  std::vector<std::pair<std::int32_t, float>> logit_bias = {};
+  /// Log-probabilities of each token and of this many alternatives (0..20); unset: none.
+  std::optional<int> top_logprobs = {};
 };
 
 /// Token budgets as the caller gave them.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -19,12 +20,23 @@ namespace ponder {
 
 using GenerationId = std::uint64_t;  ///< chosen by the caller, never used twice
 
+/// What a spent reasoning budget does: end the generation, or close the thinking and answer from
+/// the reserved budget.
+enum class OnLimit { stop, answer };
+
 struct GenerationRequest {
   ChatRequest chat;
   std::optional<std::string> raw_prompt = {};  ///< instead of chat: a rendered prompt
   SamplingParams sampling;
   Budgets budgets;
   bool ignore_eos = false;
+  OnLimit on_limit = OnLimit::stop;
+  /// The answer must be a JSON text of this schema; empty: any text. Bounds every answer token,
+  /// from the close of the thinking on.
+  json::object schema = {};
+  /// Tokens that an earlier run of this request already made: they are read, not sampled, nothing
+  /// of them is told again, and the output goes on after them as if it had never been cut.
+  std::vector<std::int32_t> resume = {};
 };
 
 /// What a request comes to before any work: the exact prompt and the budgets that fit.
@@ -45,18 +57,28 @@ struct Started {
   PromptPlan plan;
   std::int64_t cached_tokens = 0;
   std::string cache_path = "cold";  ///< cold, device, host
-  std::string miss_reason = {};
+  std::string miss_reason = {};     ///< why less than the whole prompt was found
+  /// Where the prompt leaves the longest sequence of tokens seen before it; unset: nowhere.
+  std::optional<std::int64_t> diverged_at = {};
 };
 struct PrefillProgress {
   std::int64_t done = 0;
   std::int64_t total = 0;
 };
+/// How likely a token was before any sampling setting, and the likeliest tokens in its place.
+struct TokenLogprobs {
+  std::int32_t id = 0;
+  double logprob = 0;
+  std::vector<std::pair<std::int32_t, double>> top = {};
+};
+
 /// Text of whole UTF-8 characters, and the tokens that made it (all tokens so far are the
 /// concatenation over deltas; text may lag behind by what a tag or a character still needs).
 struct Delta {
   Channel channel = Channel::answer;
   std::string text;
   std::vector<std::int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs = {};  ///< of `tokens`, where the request asked for them
 };
 /// A whole tool call, after its last token.
 struct ToolCallMade {
@@ -94,6 +116,7 @@ struct Ended {
   Finish finish = Finish::failed;
   Usage usage;
   std::optional<Error> error = {};  ///< with Finish::failed
+  bool forced_answer = false;       ///< the thinking was closed for it (on_limit, answer_now)
 };
 
 /// Receives one generation. Started comes first (unless it fails at once), Ended last and exactly
@@ -148,6 +171,10 @@ class Generator {
   /// Ends it as `cancelled` within one prefill chunk or one decode step. Unknown or ended ids are
   /// ignored.
   virtual void cancel(GenerationId id) = 0;
+
+  /// Closes its thinking at the next border of a sentence (or soon after) and lets it answer from
+  /// the reserved budget. Ignored when it is not thinking, unknown or ended.
+  virtual void answer_now(GenerationId id) { static_cast<void>(id); }
 
   virtual GeneratorStatus status() const = 0;
 };

@@ -15,13 +15,16 @@
 
 namespace ponder::models {
 
-enum class KvType { f32, f16 };  ///< q8_0 and the rotated 4-bit type come with the state store
+/// What attention keys and values are kept in: exact, half precision, 8 bits, or rotated 4 bits
+/// (at most 4.25 bits a value).
+enum class KvType { f32, f16, q8_0, r4 };
 
 struct LoadOptions {
   std::int64_t n_ctx = 0;  ///< 0: the file's context length, at most 32,768
   int threads = 0;         ///< 0: the machine's cores
   KvType kv = KvType::f16;
   std::int64_t chunk = 512;  ///< largest number of tokens one forward() takes
+  bool drafts = false;       ///< load the file's multi-token-prediction layer, if it has one
 };
 
 /// What a file needs at a given context, in bytes.
@@ -33,12 +36,45 @@ struct MemoryNeed {
   std::uint64_t total = 0;
 };
 
-/// Attention KV, recurrent state and convolution tail of one sequence. Grows as tokens come.
+/// Keys and values of 64 positions in all attention layers (and the draft layer). Shared between
+/// sequences and snapshots; whoever writes into a page that is shared copies it first.
+struct KvPage;
+
+/// One stream of tokens: attention KV, recurrent state, convolution tail and, where the model
+/// drafts, the draft layer's KV and the hidden rows it has not read yet. Grows as tokens come.
 class SequenceState {
  public:
   virtual ~SequenceState() = default;
-  virtual std::int64_t length() const = 0;  ///< tokens read so far
+  virtual std::int64_t length() const = 0;  ///< tokens read and kept
+  virtual std::int64_t trial() const = 0;   ///< rows of the last forward() that wait for keep()
   virtual void clear() = 0;
+};
+
+/// A sequence at one position, frozen. Immutable; safe to hold and to destroy from any thread.
+class Snapshot {
+ public:
+  virtual ~Snapshot() = default;
+  virtual std::int64_t length() const = 0;
+  virtual bool on_device() const = 0;  ///< else a copy in host memory
+  /// Bytes of what no other snapshot shares: recurrent state, tails, unread hidden rows.
+  virtual std::uint64_t own_bytes() const = 0;
+  /// The pages it holds; two snapshots with the same prefix hold the same ones.
+  virtual std::span<const std::shared_ptr<const KvPage>> pages() const = 0;
+};
+
+/// The rows of one sequence in a step: `ids` at positions sequence->length()..
+struct StepPart {
+  SequenceState* sequence = nullptr;  ///< each one at most once in a step
+  std::span<const std::int32_t> ids;
+  std::int64_t logit_rows = 0;  ///< how many of the last rows want logits
+  bool trial = false;           ///< the rows are on trial (at most kMaxTrialRows): keep() decides
+};
+inline constexpr std::int64_t kMaxTrialRows = 16;
+
+/// `id` follows the sequence's last token, or the id of the call before since the last forward().
+struct DraftPart {
+  SequenceState* sequence = nullptr;
+  std::int32_t id = 0;
 };
 
 class Model {
@@ -56,14 +92,37 @@ class Model {
   virtual int threads() const = 0;
   virtual std::uint64_t weight_bytes() const = 0;  ///< streamed by one decode step
   virtual std::string device() const = 0;
+  virtual bool drafts() const = 0;               ///< draft() is there
+  virtual std::uint64_t page_bytes() const = 0;  ///< of one KvPage
 
   virtual std::unique_ptr<SequenceState> new_sequence() const = 0;
 
-  /// Reads `ids` (1..chunk of them) at positions length().. and writes the logits
-  /// [logit_rows, vocab] of the last `logit_rows` of them (0: none). length() + ids.size() must
-  /// not pass n_ctx.
-  virtual Result<void> forward(SequenceState& sequence, std::span<const std::int32_t> ids,
-                               std::int64_t logit_rows, std::span<float> logits) = 0;
+  /// One step of several sequences, at most chunk() rows together. Writes the wanted logits, part
+  /// after part, to `logits` [sum of logit_rows, vocab]. No sequence may pass n_ctx or have rows on
+  /// trial. After an error no sequence has changed.
+  virtual Result<void> forward(std::span<const StepPart> parts, std::span<float> logits) = 0;
+  /// The same for one sequence.
+  Result<void> forward(SequenceState& sequence, std::span<const std::int32_t> ids,
+                       std::int64_t logit_rows, std::span<float> logits) {
+    const StepPart part{&sequence, ids, logit_rows, false};
+    return forward(std::span(&part, 1), logits);
+  }
+
+  /// Ends a trial: its first `rows` rows become part of the sequence, as if they had been read
+  /// without trial, bit for bit; the others never were.
+  virtual void keep(SequenceState& sequence, std::int64_t rows) = 0;
+
+  /// Guesses with the multi-token-prediction layer: `logits` [parts, vocab] for the token after
+  /// each `id`. Repeated calls go on from their own ids. Nothing of it outlives the next forward(),
+  /// and no sequence changes by it. Only where drafts().
+  virtual Result<void> draft(std::span<const DraftPart> parts, std::span<float> logits) = 0;
+
+  /// The sequence's state at length(), sharing its pages. No rows may be on trial.
+  virtual Result<std::shared_ptr<const Snapshot>> save(SequenceState& sequence) = 0;
+  /// A copy in host memory; pages that have one already are not copied again.
+  virtual Result<std::shared_ptr<const Snapshot>> to_host(const Snapshot& snapshot) = 0;
+  /// Makes `sequence` (of this model, whatever it held) what `snapshot` was, from either memory.
+  virtual Result<void> restore(SequenceState& sequence, const Snapshot& snapshot) = 0;
 };
 
 /// For `ponder-engine info`: without loading weights.

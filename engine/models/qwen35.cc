@@ -105,10 +105,19 @@ class Qwen35Model final : public Model {
   std::unique_ptr<SequenceState> new_sequence() const override {
     return std::make_unique<Qwen35State>(config_, options_.kv, options_.n_ctx);
   }
-  Result<void> forward(SequenceState& sequence, std::span<const std::int32_t> ids,
-                       std::int64_t logit_rows, std::span<float> logits) override;
+  bool drafts() const override { return false; }
+  std::uint64_t page_bytes() const override { return 0; }
+  Result<void> forward(std::span<const StepPart> parts, std::span<float> logits) override;
+  void keep(SequenceState&, std::int64_t) override {}
+  Result<void> draft(std::span<const DraftPart>, std::span<float>) override { return later(); }
+  Result<std::shared_ptr<const Snapshot>> save(SequenceState&) override { return later(); }
+  Result<std::shared_ptr<const Snapshot>> to_host(const Snapshot&) override { return later(); }
+  Result<void> restore(SequenceState&, const Snapshot&) override { return later(); }
 
  private:
+  static tl::unexpected<Error> later() { return fail(ErrorCode::internal, "no snapshots yet"); }
+  Result<void> forward_one(SequenceState& sequence, std::span<const std::int32_t> ids,
+                           std::int64_t logit_rows, std::span<float> logits);
   Result<void> check_call(const Qwen35State& state, std::span<const std::int32_t> ids,
                           std::int64_t logit_rows, std::span<const float> logits) const;
   void embed(std::span<const std::int32_t> ids);
@@ -165,8 +174,18 @@ Result<void> Qwen35Model::check_call(const Qwen35State& state, std::span<const s
   return {};
 }
 
-Result<void> Qwen35Model::forward(SequenceState& sequence, std::span<const std::int32_t> ids,
-                                  std::int64_t logit_rows, std::span<float> logits) {
+Result<void> Qwen35Model::forward(std::span<const StepPart> parts, std::span<float> logits) {
+  std::size_t at = 0;
+  for (const StepPart& part : parts) {
+    const auto n = static_cast<std::size_t>(part.logit_rows * config_.vocab);
+    TRY_VOID(forward_one(*part.sequence, part.ids, part.logit_rows, logits.subspan(at, n)));
+    at += n;
+  }
+  return {};
+}
+
+Result<void> Qwen35Model::forward_one(SequenceState& sequence, std::span<const std::int32_t> ids,
+                                      std::int64_t logit_rows, std::span<float> logits) {
   auto* state = dynamic_cast<Qwen35State*>(&sequence);
   CHECK_MSG(state != nullptr, "the sequence belongs to another model");
   TRY_VOID(check_call(*state, ids, logit_rows, logits));

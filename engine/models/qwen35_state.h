@@ -17,6 +17,7 @@ class Qwen35State final : public SequenceState {
   static kernels::KvShape kv_shape(const Qwen35Config& config, KvType kv);
 
   std::int64_t length() const override { return length_; }
+  std::int64_t trial() const override { return 0; }
   void clear() override;
 
   /// Room for `n` more tokens; the first call takes the memory.

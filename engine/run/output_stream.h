@@ -39,6 +39,14 @@ class OutputStream {
   /// The next token out of the logits of the position before it (`logits` is scratch; only the
   /// ids that the tokenizer knows are looked at). Nothing once the output has ended.
   std::optional<text::TokenId> next(std::span<float> logits);
+  /// What next() would choose after `drafts` more tokens from such logits: the same settings, seed
+  /// and position, so that a draft layer whose logits are close chooses the same token. Nothing
+  /// changes; `logits` is scratch.
+  text::TokenId guess(std::span<float> logits, std::span<const text::TokenId> drafts) const;
+  /// Takes a token that an earlier run chose; nothing is told.
+  void replay(text::TokenId id);
+  /// Closes the thinking soon (Generator::answer_now).
+  void answer_now();
   bool ended() const { return ended_; }
 
   /// Ends it from outside; the text so far comes out.
