@@ -44,11 +44,16 @@ const BytePairEncoding::Merge* BytePairEncoding::find(std::int32_t left, std::in
 
 void BytePairEncoding::encode(std::string_view piece, std::vector<std::int32_t>& out) const {
   CHECK_MSG(piece.size() < kNone, "a piece of 4 GiB");
-  const auto size = static_cast<Position>(piece.size());
-  std::vector<Symbol> symbols(size);
-  for (Position i = 0; i < size; ++i)
-    symbols[i] = {byte_ids_[static_cast<unsigned char>(piece[i])], i == 0 ? kNone : i - 1,
-                  i + 1 == size ? kNone : i + 1};
+  std::vector<Symbol> symbols;
+  symbols.reserve(piece.size());
+  for (const char byte : piece) {
+    const std::int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
+    const auto i = static_cast<Position>(symbols.size());
+    if (id >= 0) symbols.push_back({id, i == 0 ? kNone : i - 1, i + 1});
+  }
+  if (symbols.empty()) return;
+  symbols.back().next = kNone;
+  const auto size = static_cast<Position>(symbols.size());
 
   const auto merge_at = [&](Position left) -> const Merge* {
     const Symbol& symbol = symbols[left];

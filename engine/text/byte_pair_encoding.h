@@ -12,7 +12,7 @@ namespace ponder::text {
 
 class BytePairEncoding {
  public:
-  /// `byte_ids[b]` is the token of byte b.
+  /// `byte_ids[b]` is the token of byte b; -1: it has none, and the byte is left out.
   explicit BytePairEncoding(const std::array<std::int32_t, 256>& byte_ids) : byte_ids_(byte_ids) {}
 
   void reserve(std::size_t merges) { merges_.reserve(merges); }

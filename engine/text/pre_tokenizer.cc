@@ -10,8 +10,10 @@ struct Row {
   PieceMatcher matcher;
 };
 constexpr Row kRows[] = {
+    {"llama-bpe", match_llama},
     {"qwen2", match_qwen2},
     {"qwen35", match_qwen35},
+    {"smollm", match_smollm},
 };
 
 }  // namespace
@@ -23,8 +25,8 @@ PieceMatcher find_pre_tokenizer(std::string_view name) {
 }
 
 std::string_view pre_tokenizer_names() {
-  static_assert(std::size(kRows) == 2, "name the new row below");
-  return "qwen2, qwen35";
+  static_assert(std::size(kRows) == 4, "name the new row below");
+  return "llama-bpe, qwen2, qwen35, smollm";
 }
 
 }  // namespace ponder::text

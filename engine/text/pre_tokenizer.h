@@ -13,10 +13,12 @@ using PieceMatcher = std::size_t (*)(std::string_view text, std::size_t at);
 
 /// The matcher of that name (tokenizer.ggml.pre), or nullptr.
 PieceMatcher find_pre_tokenizer(std::string_view name);
-/// The names it knows, for messages: "qwen2, qwen35".
+/// The names it knows, for messages: "llama-bpe, qwen2, qwen35, smollm".
 std::string_view pre_tokenizer_names();
 
+std::size_t match_llama(std::string_view text, std::size_t at);
 std::size_t match_qwen2(std::string_view text, std::size_t at);
 std::size_t match_qwen35(std::string_view text, std::size_t at);
+std::size_t match_smollm(std::string_view text, std::size_t at);
 
 }  // namespace ponder::text

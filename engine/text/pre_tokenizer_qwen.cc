@@ -33,12 +33,12 @@ std::size_t contraction(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-std::size_t match_qwen(std::string_view text, std::size_t at, bool marks_are_words) {
+std::size_t match_qwen(std::string_view text, std::size_t at, const QwenRule& rule) {
   const auto is_word = [&](Kind kind) {
-    return kind == Kind::letter || (marks_are_words && kind == Kind::mark);
+    return kind == Kind::letter || (rule.marks_are_words && kind == Kind::mark);
   };
   const auto is_symbol = [&](Kind kind) {
-    return kind == Kind::other || (!marks_are_words && kind == Kind::mark);
+    return kind == Kind::other || (!rule.marks_are_words && kind == Kind::mark);
   };
   const auto skip_while = [&](std::size_t i, auto&& accepts) {
     for (Character c = character_at(text, i); c.size && accepts(c.kind); c = character_at(text, i))
@@ -57,7 +57,15 @@ std::size_t match_qwen(std::string_view text, std::size_t at, bool marks_are_wor
       is_word(second.kind))
     return skip_while(at + first.size, is_word) - at;
 
-  if (first.kind == Kind::number) return first.size;
+  if (first.kind == Kind::number) {
+    std::size_t end = at + first.size;
+    for (int i = 1; i < rule.numbers; ++i) {
+      const Character next = character_at(text, end);
+      if (next.size == 0 || next.kind != Kind::number) break;
+      end += next.size;
+    }
+    return end - at;
+  }
 
   // Symbols, with at most one leading blank, and the line breaks after them.
   const bool blank_first = first.code_point == ' ' && second.size && is_symbol(second.kind);

@@ -5,7 +5,7 @@
 namespace ponder::text {
 
 std::size_t match_qwen2(std::string_view text, std::size_t at) {
-  return match_qwen(text, at, false);
+  return match_qwen(text, at, {});
 }
 
 }  // namespace ponder::text

@@ -5,7 +5,7 @@
 namespace ponder::text {
 
 std::size_t match_qwen35(std::string_view text, std::size_t at) {
-  return match_qwen(text, at, true);
+  return match_qwen(text, at, {.marks_are_words = true});
 }
 
 }  // namespace ponder::text

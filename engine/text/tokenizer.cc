@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <unordered_map>
 
 #include "engine/base/check.h"
 #include "engine/text/byte_alphabet.h"
@@ -37,7 +38,7 @@ constexpr std::string_view kEndTexts[] = {
 
 tl::unexpected<Error> unusable(std::string message) {
   return fail(ErrorCode::model_missing, "the model's tokenizer cannot be used: " + message,
-              "Use a GGUF file of the Qwen family with its vocabulary.");
+              "Use a GGUF file of Qwen, Llama 3 or SmolLM2 with its vocabulary.");
 }
 
 /// The byte of `<0xNN>`, strictly: two hexadecimal digits and nothing else.
@@ -63,6 +64,7 @@ class BytePairTokenizer final : public Tokenizer {
     std::vector<TokenId> ends;  // sorted
     SpecialTokens special;
     PieceMatcher matcher;
+    std::unordered_map<std::string, TokenId> whole;  // pieces that are a token without any merge
     TokenId eos;
   };
   BytePairTokenizer(Tables tables, BytePairEncoding merges)
@@ -118,9 +120,17 @@ class BytePairTokenizer final : public Tokenizer {
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t n = tables_.matcher(text, at);
       CHECK(n > 0 && n <= text.size() - at);
-      merges_.encode(text.substr(at, n), ids);
+      encode_piece(text.substr(at, n), ids);
       at += n;
     }
+  }
+
+  void encode_piece(std::string_view piece, std::vector<TokenId>& ids) const {
+    if (!tables_.whole.empty()) {
+      const auto whole = tables_.whole.find(std::string(piece));
+      if (whole != tables_.whole.end()) return ids.push_back(whole->second);
+    }
+    merges_.encode(piece, ids);
   }
 
   Tables tables_;
@@ -196,7 +206,8 @@ Result<std::array<TokenId, 256>> byte_ids(const TokenizerSpec& spec, const Vocab
     const auto it = vocabulary.find(spell_bytes(std::string(1, static_cast<char>(b))));
     TokenId& id = ids[static_cast<std::size_t>(b)];
     if (it != vocabulary.end()) id = it->second;
-    if (id < 0) return unusable(fmt::format("it has no token for the byte 0x{:02X}", b));
+    const bool is_text = (b >= ' ' && b <= '~') || b == '\n';
+    if (id < 0 && is_text) return unusable(fmt::format("it has no token for the byte 0x{:02X}", b));
   }
   return ids;
 }
@@ -218,6 +229,23 @@ BytePairEncoding merge_table(const TokenizerSpec& spec, const Vocabulary& vocabu
     table.add_merge(a->second, b->second, ab->second);
   }
   return table;
+}
+
+/// Llama 3's rule: a piece that is a token becomes that token, whatever merging would make of it.
+/// These are the tokens for which it makes a difference.
+std::unordered_map<std::string, TokenId> unmergeable(const TokenizerSpec& spec,
+                                                     const BytePairEncoding& merges) {
+  std::unordered_map<std::string, TokenId> out;
+  std::vector<TokenId> ids;
+  for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
+    if (spec.types[i] != kNormal) continue;
+    const auto bytes = spelled_bytes(spec.tokens[i]);
+    if (!bytes || bytes->empty()) continue;
+    ids.clear();
+    merges.encode(*bytes, ids);
+    if (ids.size() != 1) out.try_emplace(*bytes, static_cast<TokenId>(i));
+  }
+  return out;
 }
 
 }  // namespace
@@ -247,6 +275,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
   const Vocabulary vocabulary = normal_tokens(spec);
   TRY(const auto bytes, byte_ids(spec, vocabulary));
   BytePairEncoding merges = merge_table(spec, vocabulary, bytes);
+  if (spec.pre == "llama-bpe") tables.whole = unmergeable(spec, merges);
   tables.types = std::move(spec.types);
   return std::make_unique<BytePairTokenizer>(std::move(tables), std::move(merges));
 }

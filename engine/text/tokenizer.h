@@ -1,7 +1,9 @@
 #pragma once
-// Bytes to token ids and back: byte-level BPE with the pre-tokenizers of the Qwen family.
+// Bytes to token ids and back: byte-level BPE with the pre-tokenizers of Qwen, Llama 3 and SmolLM.
 // Const after construction and thread-safe. Encoding never normalises Unicode; bytes that are not
-// valid UTF-8 become the tokens of their bytes, so decode(encode(x)) == x for any bytes.
+// valid UTF-8 become the tokens of their bytes, so decode(encode(x)) == x for any bytes that the
+// vocabulary has tokens for. (SmolLM's has none for 21 control characters and bytes that hardly
+// occur in UTF-8: these are left out, as Hugging Face's tokenizers leave them out.)
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +21,7 @@ using TokenId = std::int32_t;
 /// What a GGUF file says of its tokenizer (keys tokenizer.ggml.*).
 struct TokenizerSpec {
   std::string model;                ///< "gpt2"
-  std::string pre;                  ///< "qwen35" or "qwen2"
+  std::string pre;                  ///< one of pre_tokenizer_names()
   std::vector<std::string> tokens;  ///< in the byte-to-character alphabet of GPT-2
   std::vector<std::int32_t>
       types;  ///< 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tokens_qwen35.jsonl and tokens_qwen2.jsonl: texts and the ids that the PyPI package
+"""Writes tokens_qwen35.jsonl, tokens_qwen2.jsonl and tokens_llama-bpe.jsonl: texts and the ids that the PyPI package
 `tokenizers` (0.23.3) gives them with the bundled vocabulary, special tokens off.
 
     python3 make_token_goldens.py
 
-The bundled tokenizer.json has no normaliser and the qwen35 pre-tokenizer. The qwen2 file is made
-with the same vocabulary and the qwen2 expression in its place.
+The bundled tokenizer.json has no normaliser and the qwen35 pre-tokenizer. The other files are made
+with the same vocabulary and the expression of qwen2 or of Llama 3 in its place.
 """
 import json
 import random
@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[2] / "models" / "pebble" / "tokenizer.json"
 QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 PROSE = [
     "The quick brown fox jumps over the lazy dog.", "I'M don't WE'LL they've I'd he's we're it'S",
@@ -88,9 +89,10 @@ def main():
     spec = json.loads(SOURCE.read_text())
     assert spec["normalizer"] is None
     spec["added_tokens"] = []  # with them, their texts would be cut out of plain text
-    for name, pattern in (("qwen35", None), ("qwen2", QWEN2)):
+    for name, pattern in (("qwen35", None), ("qwen2", QWEN2), ("llama-bpe", LLAMA)):
         if pattern:
             spec["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = pattern
+        spec["model"]["ignore_merges"] = name == "llama-bpe"
         tokenizer = Tokenizer.from_str(json.dumps(spec))
         with open(HERE / f"tokens_{name}.jsonl", "w", encoding="utf-8") as out:
             count = 0

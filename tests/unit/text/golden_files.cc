@@ -64,6 +64,29 @@ TokenizerSpec pebble_spec(std::string_view pre) {
   return spec;
 }
 
+TokenizerSpec smollm_spec() {
+  const auto file = parse_json_object(read_source_file("tests/golden/text/smollm_vocab.json"));
+  CHECK(file.has_value());
+  TokenizerSpec spec;
+  spec.model = "gpt2";
+  spec.pre = "smollm";
+  for (const char* kind : {"added", "bytes"})
+    for (const json::value& token : file->at(kind).as_array()) {
+      spec.tokens.emplace_back(token.as_string());
+      spec.types.push_back(kind == std::string_view("added") ? 3 : 1);
+    }
+  for (const json::value& merge : file->at("merges").as_array()) {
+    spec.merges.emplace_back(merge.as_string());
+    std::string whole = spec.merges.back();
+    whole.erase(whole.find(' ', 1), 1);
+    spec.tokens.push_back(std::move(whole));
+    spec.types.push_back(1);
+  }
+  spec.bos = 1;
+  spec.eos = 2;
+  return spec;
+}
+
 const Tokenizer& pebble_tokenizer() {
   static const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::create(pebble_spec()).value();
   return *tokenizer;

@@ -21,5 +21,7 @@ std::vector<json::object> read_json_lines(std::string_view path);
 TokenizerSpec pebble_spec(std::string_view pre = "qwen35");
 /// Made once.
 const Tokenizer& pebble_tokenizer();
+/// The beginning of SmolLM2's vocabulary (tests/golden/text/smollm_vocab.json).
+TokenizerSpec smollm_spec();
 
 }  // namespace ponder::text

@@ -54,6 +54,30 @@ TEST(PreTokenizer, MarksBelongToWordsInQwen35Only) {
             (Pieces{"\u0928\u092e\u0938", "\u094d\u0924", "\u0947"}));
   expect_both("\u0301x", {"\u0301x"});
 }
+TEST(PreTokenizer, SmolLmPartsNumbersFirstThenFollowsGpt2) {
+  const std::pair<std::string_view, Pieces> cases[] = {
+      {"I'M don't WE'LL", {"I", "'", "M", " don", "'t", " WE", "'", "LL"}},
+      {"a  b   c\n\n  d \n", {"a", " ", " b", "  ", " c", "\n\n ", " d", " \n"}},
+      {"x=12345.6e7;", {"x", "=", "1", "2", "3", "4", "5", ".", "6", "e", "7", ";"}},
+      {"  \t\n\tfoo()\r\n\r\nbar", {"  \t\n", "\t", "foo", "()", "\r\n\r", "\n", "bar"}},
+      {"_snake_case fooBar2", {"_", "snake", "_", "case", " fooBar", "2"}},
+      {"$100 'tis", {"$", "1", "0", "0", " '", "tis"}},
+      {"...\n\n\nend  ", {"...", "\n\n", "\n", "end", "  "}},
+      {"e\u0301te\u0301", {"e", "\u0301", "te", "\u0301"}},
+      {"\u0301x", {"\u0301", "x"}},
+      {"a   1  b", {"a", "   ", "1", " ", " b"}},
+      {" 7", {" ", "7"}},
+      {"\u216b\u00b2", {"\u216b", "\u00b2"}},
+      {"'s 's's", {"'s", " '", "s", "'s"}},
+      {"\xFF\xFE a", {"\xFF\xFE", " a"}}};
+  for (const auto& [text, pieces] : cases)
+    EXPECT_EQ(split("smollm", text), pieces) << text;
+}
+TEST(PreTokenizer, Llama3TakesUpToThreeNumbers) {
+  EXPECT_EQ(split("llama-bpe", "12345 x6 \u0663\u0664\u096b\u216b"),
+            (Pieces{"123", "45", " x", "6", " ", "\u0663\u0664\u096b", "\u216b"}));
+  EXPECT_EQ(split("llama-bpe", "I'M 3.14\n\n"), (Pieces{"I", "'M", " ", "3", ".", "14", "\n\n"}));
+}
 TEST(PreTokenizer, TheByteOrderMarkIsNoSpace) {
   expect_both(" \ufeff", {" \ufeff"});
   expect_both("\u0085x", {"\u0085x"});
