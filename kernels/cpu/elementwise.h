@@ -60,14 +60,19 @@ struct ElementwiseCpu {
 
   static void rope(const Stream& stream, const Rope& op) {
     const std::int64_t half = op.rot / 2;
-    Pieces<S>::for_ranges(
-        stream, op.n, op.heads * op.rot, [&](std::int64_t first, std::int64_t last) {
-          for (std::int64_t t = first; t < last; ++t) {
-            const float* cosine = op.table + t * op.rot;
-            for (std::int64_t h = 0; h < op.heads; ++h)
-              rotate(op.x + t * op.row_stride + h * op.head_stride, cosine, cosine + half, half);
-          }
-        });
+    Pieces<S>::for_ranges(stream, op.n, op.heads * op.rot,
+                          [&](std::int64_t first, std::int64_t last) {
+                            for (std::int64_t t = first; t < last; ++t) {
+                              const float* cosine = op.table + t * op.rot;
+                              for (std::int64_t h = 0; h < op.heads; ++h) {
+                                float* x = op.x + t * op.row_stride + h * op.head_stride;
+                                if (op.interleaved)
+                                  rotate_interleaved(x, cosine, cosine + half, half);
+                                else
+                                  rotate(x, cosine, cosine + half, half);
+                              }
+                            }
+                          });
   }
 
  private:
@@ -78,6 +83,28 @@ struct ElementwiseCpu {
       const F c = S::load_n(cosine + i, lanes), s = S::load_n(sine + i, lanes);
       S::store_n(x + i, S::fma(a, c, S::sub(S::zero(), S::mul(b, s))), lanes);
       S::store_n(x + half + i, S::fma(a, s, S::mul(b, c)), lanes);
+    }
+  }
+
+  /// The pairs are parted into two vectors, so that the arithmetic is that of rotate().
+  static void rotate_interleaved(float* x, const float* cosine, const float* sine,
+                                 std::int64_t half) {
+    alignas(64) float even[16] = {}, odd[16] = {};
+    for (std::int64_t i = 0; i < half; i += 16) {
+      const std::int64_t lanes = half - i < 16 ? half - i : 16;
+      float* at = x + 2 * i;
+      for (std::int64_t j = 0; j < lanes; ++j) {
+        even[j] = at[2 * j];
+        odd[j] = at[2 * j + 1];
+      }
+      const F a = S::load(even), b = S::load(odd);
+      const F c = S::load_n(cosine + i, lanes), s = S::load_n(sine + i, lanes);
+      S::store(even, S::fma(a, c, S::sub(S::zero(), S::mul(b, s))));
+      S::store(odd, S::fma(a, s, S::mul(b, c)));
+      for (std::int64_t j = 0; j < lanes; ++j) {
+        at[2 * j] = even[j];
+        at[2 * j + 1] = odd[j];
+      }
     }
   }
 };

@@ -190,6 +190,42 @@ TEST_P(OpsOn, RopeTurnsTheFirstDimensionsAndHasTheReferenceValues) {
     EXPECT_EQ(x[i], static_cast<float>(std::sin(0.01 * static_cast<double>(i) + 0.5)));
 }
 
+TEST_P(OpsOn, InterleavedRopeTurnsNeighboursAsNeoxTurnsHalves) {
+  for (const std::int64_t rot : {2, 24, 64, 128}) {
+    const std::int64_t n = 5, heads = 3, dim = 130, half = rot / 2;
+    const std::vector<float> before = random_floats(n * heads * dim, 21);
+    std::vector<float> table(n * rot), halves = before, x = before;
+    rope_table(7, n, rot, 1e5, table.data());
+    for (std::int64_t h = 0; h < n * heads; ++h)  // the same pairs, laid apart
+      for (std::int64_t i = 0; i < half; ++i) {
+        halves[h * dim + i] = before[h * dim + 2 * i];
+        halves[h * dim + half + i] = before[h * dim + 2 * i + 1];
+      }
+    ops().rope({}, {halves.data(), table.data(), n, heads, rot, dim, heads * dim});
+    ops().rope({}, {x.data(), table.data(), n, heads, rot, dim, heads * dim, true});
+    for (std::int64_t h = 0; h < n * heads; ++h)
+      for (std::int64_t i = 0; i < dim; ++i) {
+        const std::int64_t from = i >= rot ? i : i % 2 * half + i / 2;
+        ASSERT_EQ(x[h * dim + i], halves[h * dim + from]) << rot << " " << h << " " << i;
+      }
+  }
+}
+
+TEST(RopeTable, DivisorsSlowTheFrequenciesDown) {
+  std::vector<float> table(8), plain(8);
+  const std::vector<float> divisors = {1, 1, 8, 32};
+  rope_table(1000, 1, 8, 5e5, table.data(), divisors.data());
+  rope_table(1000, 1, 8, 5e5, plain.data());
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double angle =
+        1000 * std::pow(5e5, -static_cast<double>(i) / 4) / static_cast<double>(divisors[i]);
+    EXPECT_NEAR(table[i], std::cos(angle), 1e-6);
+    EXPECT_NEAR(table[4 + i], std::sin(angle), 1e-6);
+  }
+  EXPECT_EQ(table[1], plain[1]);
+  EXPECT_NE(table[2], plain[2]);
+}
+
 TEST_P(OpsOn, RopeOfARowDoesNotDependOnTheBatch) {
   const std::int64_t n = 9, heads = 3, dim = 40, rot = 24;
   const std::vector<float> before = random_floats(n * heads * dim, 14);
