@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/kv_layout.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/pieces.h"
 #include "kernels/cpu/unroll.h"
@@ -33,8 +34,7 @@ struct AttentionCpu {
   static constexpr std::int64_t kMaxDim = 256;
 
   static void check_shape(const KvShape& shape) {
-    CHECK(shape.kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 16 == 0 &&
-          shape.head_dim <= kMaxDim);
+    CHECK(kv_shape_supported(shape));
   }
 
   static void run(const Stream& stream, const Attention& op) {
@@ -52,6 +52,7 @@ struct AttentionCpu {
             const std::int64_t from = tile % tiles * S::kQueries;
             const std::int64_t left = op.n * group - from;
             const auto count = static_cast<int>(left < S::kQueries ? left : S::kQueries);
+            CHECK(!kv_layout::quantised(op.shape.element));
             if (op.shape.element == KvElement::f32) {
               choose<KvF32, S::kQueries>(op, tile / tiles, from, count);
             } else {

@@ -45,6 +45,7 @@ struct ConvSiluCpu {
       b = d;
       d = x;
     }
+    if (op.leave_tail) return;
     S::store_n(op.tail + c, a, lanes);
     S::store_n(op.tail + op.channels + c, b, lanes);
     S::store_n(op.tail + 2 * op.channels + c, d, lanes);

@@ -15,18 +15,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace ponder::kernels {
 
-enum class KvElement : std::uint8_t { f32, f16 };
+/// q8_0: 8.5 bits a value; r4: 4.125, or 4.25 where head_dim is no multiple of 128.
+enum class KvElement : std::uint8_t { f32, f16, q8_0, r4 };
 
 struct KvShape {
   KvElement element = KvElement::f16;
   std::int64_t kv_heads = 0;
-  std::int64_t head_dim = 0;  ///< a multiple of 16, at most 256
+  std::int64_t head_dim = 0;  ///< at most 256; a multiple of 16, q8_0: of 32, r4: of 64
 };
 
 inline constexpr std::int64_t kKvBlockPositions = 64;
+/// Whether the ops take the shape. Ops and kv_block_bytes() abort on one that they do not.
+bool kv_shape_supported(const KvShape& shape);
+/// For the person who asked for an unsupported shape: why not, and what to use instead.
+std::string kv_shape_refusal(const KvShape& shape);
 std::size_t kv_block_bytes(const KvShape& shape);
 
 /// Stores keys and values of n rows at positions first_position... f16 rounds to nearest even.

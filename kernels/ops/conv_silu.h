@@ -4,7 +4,8 @@
 //   u = sum_{j=0..3} w[j] x_{t-3+j} per channel;   y_t = u / (1 + exp(-u))
 //
 // The three inputs before the first row come from `tail` (zeros at the start of a sequence), which
-// is left holding the last three inputs. y must not overlap x or tail.
+// is left holding the last three inputs (or as it was, with leave_tail). y must not overlap x or
+// tail.
 #include <cstdint>
 
 namespace ponder::kernels {
@@ -18,6 +19,7 @@ struct ConvSilu {
   std::int64_t channels = 0;
   std::int64_t x_stride = 0;  ///< floats from row to row; 0: channels
   std::int64_t y_stride = 0;
+  bool leave_tail = false;  ///< `tail` is only read
 };
 
 /// From GGUF's ssm_conv1d order [channels, 4] to `taps` [4, channels].

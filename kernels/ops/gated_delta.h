@@ -9,25 +9,30 @@
 // one strip (8 KiB at dk = 128) stays in the L1 cache over all tokens of a call. element
 // (i, j) of head h lies at ((h * dv / 16 + j / 16) * dk + i) * 16 + j % 16.
 //
+// Rows on trial: with leave_state the outputs are computed on a copy and `state` stays as it is;
+// later, with o null, the same k, v, decay and beta of those that are kept update it, to the same
+// bits as if they had been read at once.
+//
 // gated_delta_gates: beta = sigmoid(b),  decay = exp(ssm_a * softplus(a + ssm_dt)).
 #include <cstdint>
 
 namespace ponder::kernels {
 
 struct GatedDelta {
-  const float* q = nullptr;      ///< [n, k_heads, dk]
+  const float* q = nullptr;      ///< [n, k_heads, dk]; not read when o is null
   const float* k = nullptr;      ///< [n, k_heads, dk]
   const float* v = nullptr;      ///< [n, v_heads, dv]
   std::int64_t qkv_stride = 0;   ///< floats from row to row of q, k and v (parts of one buffer)
   const float* decay = nullptr;  ///< [n, v_heads], in [0, 1]
   const float* beta = nullptr;   ///< [n, v_heads]
   float* state = nullptr;        ///< [v_heads, dv / 16, dk, 16], read and written
-  float* o = nullptr;            ///< [n, v_heads, dv], written; no overlap with the inputs
+  float* o = nullptr;  ///< [n, v_heads, dv], written; no overlap with the inputs; null: no output
   std::int64_t n = 0;
   std::int64_t k_heads = 0;
   std::int64_t v_heads = 0;
-  std::int64_t dk = 0;  ///< a multiple of 4
-  std::int64_t dv = 0;  ///< a multiple of 16
+  std::int64_t dk = 0;       ///< a multiple of 4, at most 1024
+  std::int64_t dv = 0;       ///< a multiple of 16
+  bool leave_state = false;  ///< `state` is only read
 };
 
 struct GatedDeltaGates {
