@@ -23,6 +23,13 @@ text::SplitterOptions splitter_options(const GenerationRequest& request, bool st
   return options;
 }
 
+/// What thinking may use, its closing tag included. A budget over all that leaves nothing for an
+/// answer (max_tokens alone) gives a quarter of it to one.
+std::int64_t thinking_limit(const PromptPlan& plan) {
+  if (plan.answer_budget > 0) return plan.reasoning_budget;
+  return plan.reasoning_budget - (plan.reasoning_budget + 3) / 4;
+}
+
 }  // namespace
 
 sample::SamplerConfig sampler_config(const SamplingParams& params, bool with_tools) {
@@ -39,6 +46,7 @@ sample::SamplerConfig sampler_config(const SamplingParams& params, bool with_too
   if (params.frequency_penalty)
     config.frequency_penalty = static_cast<float>(*params.frequency_penalty);
   config.seed = params.seed.value_or(random_u64());
+  config.logit_bias = params.logit_bias;
   return config;
 }
 
@@ -51,44 +59,117 @@ OutputStream::OutputStream(const text::Tokenizer& tokenizer, const GenerationReq
       max_answer_(std::min(request.budgets.max_answer_tokens.value_or(plan_.total_budget),
                            plan_.total_budget)),
       ignore_eos_(request.ignore_eos),
+      top_logprobs_(request.sampling.top_logprobs),
       sink_(std::move(sink)),
       splitter_(tokenizer, splitter_options(request, starts_thinking)),
+      closer_(tokenizer, request.on_limit == OnLimit::answer, thinking_limit(plan_)),
       stops_(request.sampling.stop),
+      think_end_(tokenizer.special_id("</think>")),
+      call_begin_(tokenizer.special_id("<tool_call>")),
       asked_(asked) {
   usage_.prompt_tokens = plan_.prompt_tokens;
 }
 
 std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
   if (ended_) return std::nullopt;
-  const auto known = static_cast<std::size_t>(tokenizer_.size());
-  CHECK(known <= logits.size());
-  const std::int64_t position = plan_.prompt_tokens + static_cast<std::int64_t>(tokens_.size());
-  const text::TokenId id = sample::sample(logits.first(known), sampling_, tokens_, position);
-  if (tokenizer_.is_end(id) && !ignore_eos_) {
-    const bool whole = splitter_.phase() == text::Phase::answering;
-    end(whole ? Finish::end_token : Finish::stream_lost);
-  } else {
-    take(id);
+  // Only an earlier run can have left an output that is over already.
+  if (const auto limit =
+          tokens_.size() == replayed_ && replayed_ > 0 ? limit_reached() : std::nullopt) {
+    end(*limit);
+    return std::nullopt;
   }
+  const auto size = static_cast<std::size_t>(tokenizer_.size());
+  CHECK(size <= logits.size());
+  const std::span<float> known = logits.first(size);
+  std::optional<sample::LogProbabilities> raw;
+  if (top_logprobs_) raw.emplace(known);
+
+  std::optional<text::TokenId> due = closer_.due(thinking(), usage_.reasoning_tokens);
+  text::TokenId id = due ? *due : choose(known, tokens_, position_after(0));
+  if (tokenizer_.is_end(id) && !ignore_eos_) {
+    if (!thinking() || !closer_.wanted()) {
+      const bool whole = splitter_.phase() == text::Phase::answering;
+      end(whole ? Finish::end_token : Finish::stream_lost);
+      return id;
+    }
+    id = closer_.begin();
+    due = id;
+  }
+  std::optional<TokenLogprobs> logprobs;
+  if (raw)
+    logprobs = TokenLogprobs{id, raw->of(id), raw->top(static_cast<std::size_t>(*top_logprobs_))};
+  take(id, std::move(logprobs));
   return id;
 }
 
-void OutputStream::take(text::TokenId id) {
-  const Channel channel =
-      splitter_.phase() == text::Phase::thinking ? Channel::reasoning : Channel::answer;
+text::TokenId OutputStream::choose(std::span<float> logits, std::span<const text::TokenId> history,
+                                   std::int64_t position) const {
+  return sample::sample(logits, sampling_, history, position);
+}
+
+text::TokenId OutputStream::guess(std::span<float> logits,
+                                  std::span<const text::TokenId> drafts) const {
+  ThoughtCloser closer = closer_;
+  bool in_thinking = thinking();
+  std::int64_t reasoning = usage_.reasoning_tokens;
+  for (const text::TokenId id : drafts) {
+    closer.push(id, in_thinking, reasoning);
+    if (in_thinking) ++reasoning;
+    in_thinking = in_thinking && id != think_end_ && id != call_begin_;
+  }
+  if (const auto due = closer.due(in_thinking, reasoning)) return *due;
+
+  std::vector<text::TokenId> history;  // copied only for settings that look at it
+  if (sample::reads_history(sampling_)) {
+    history = tokens_;
+    history.insert(history.end(), drafts.begin(), drafts.end());
+  }
+  return choose(logits.first(static_cast<std::size_t>(tokenizer_.size())), history,
+                position_after(drafts.size()));
+}
+
+void OutputStream::replay(text::TokenId id) {
+  if (ended_) return;
+  read(id);
+  for (const text::SplitEvent& event : events_)
+    if (const auto* piece = std::get_if<text::SplitText>(&event);
+        piece && piece->channel == Channel::answer)
+      stops_.push(piece->text);
+  replayed_ = tokens_.size();
+}
+
+void OutputStream::answer_now() {
+  if (thinking()) closer_.ask();
+}
+
+std::int64_t OutputStream::position_after(std::size_t drafts) const {
+  return plan_.prompt_tokens + static_cast<std::int64_t>(tokens_.size() + drafts);
+}
+
+void OutputStream::read(text::TokenId id) {
+  closer_.push(id, thinking(), usage_.reasoning_tokens);
   tokens_.push_back(id);
   events_.clear();
   splitter_.push(id, events_);
+  usage_.reasoning_tokens = splitter_.reasoning_tokens();
+  usage_.answer_tokens = splitter_.answer_tokens();
+  cycling_ = cycles_.push(id);
+}
+
+void OutputStream::take(text::TokenId id, std::optional<TokenLogprobs> logprobs) {
+  const Channel channel = thinking() ? Channel::reasoning : Channel::answer;
+  read(id);
   count();
-  tell(events_, channel, {id});
+  std::vector<TokenLogprobs> told;
+  if (logprobs) told.push_back(std::move(*logprobs));
+  tell(events_, channel, {id}, std::move(told));
   if (stops_.hit()) return end(Finish::stop_string);
-  if (cycles_.push(id) && !ignore_eos_) return end(Finish::repetition);
+  if (cycling_ && !ignore_eos_) return end(Finish::repetition);
   if (const auto limit = limit_reached()) end(*limit);
 }
 
 std::optional<Finish> OutputStream::limit_reached() const {
-  if (splitter_.phase() == text::Phase::thinking &&
-      usage_.reasoning_tokens >= plan_.reasoning_budget)
+  if (thinking() && !closer_.wanted() && usage_.reasoning_tokens >= plan_.reasoning_budget)
     return Finish::reasoning_exhausted;
   if (usage_.answer_tokens >= max_answer_ ||
       static_cast<std::int64_t>(tokens_.size()) >= plan_.total_budget)
@@ -97,25 +178,23 @@ std::optional<Finish> OutputStream::limit_reached() const {
 }
 
 void OutputStream::count() {
-  usage_.reasoning_tokens = splitter_.reasoning_tokens();
-  usage_.answer_tokens = splitter_.answer_tokens();
   const Clock::time_point t = Clock::now();
-  if (tokens_.size() == 1) {
+  const std::size_t made = tokens_.size() - replayed_;
+  if (made == 1) {
     first_token_ = t;
     usage_.ttft_s = seconds_between(asked_, t);
   } else if (t > first_token_) {
-    usage_.tokens_per_s =
-        static_cast<double>(tokens_.size() - 1) / seconds_between(first_token_, t);
+    usage_.tokens_per_s = static_cast<double>(made - 1) / seconds_between(first_token_, t);
   }
 }
 
 /// The tokens go with the channel they were read in, whatever text they completed: the first
 /// text of that channel carries them, else a delta without text.
 void OutputStream::tell(const std::vector<text::SplitEvent>& events, Channel channel,
-                        std::vector<std::int32_t> tokens) {
+                        std::vector<std::int32_t> tokens, std::vector<TokenLogprobs> logprobs) {
   const auto* first = events.empty() ? nullptr : std::get_if<text::SplitText>(&events.front());
   if (!tokens.empty() && (!first || first->channel != channel))
-    sink_->on_delta({channel, "", std::exchange(tokens, {})});
+    sink_->on_delta({channel, "", std::exchange(tokens, {}), std::exchange(logprobs, {})});
   for (const text::SplitEvent& event : events) {
     if (const auto* call = std::get_if<ToolCall>(&event)) {
       sink_->on_tool_call({*call});
@@ -124,7 +203,8 @@ void OutputStream::tell(const std::vector<text::SplitEvent>& events, Channel cha
     const auto& piece = std::get<text::SplitText>(event);
     std::string text = piece.channel == Channel::answer ? stops_.push(piece.text) : piece.text;
     if (!text.empty() || !tokens.empty())
-      sink_->on_delta({piece.channel, std::move(text), std::exchange(tokens, {})});
+      sink_->on_delta(
+          {piece.channel, std::move(text), std::exchange(tokens, {}), std::exchange(logprobs, {})});
   }
 }
 
@@ -133,12 +213,12 @@ void OutputStream::end(Finish finish, std::optional<Error> error) {
   ended_ = true;
   events_.clear();
   splitter_.finish(events_);
-  tell(events_, Channel::answer, {});
+  tell(events_, Channel::answer, {}, {});
   if (std::string rest = stops_.flush(); !rest.empty())
     sink_->on_delta({Channel::answer, std::move(rest), {}});
   // What the splitter still held may have completed a stop string; the answer is then whole.
   if (stops_.hit() && finish == Finish::end_token) finish = Finish::stop_string;
-  sink_->on_ended({finish, usage_, std::move(error)});
+  sink_->on_ended({finish, usage_, std::move(error), closer_.forced()});
 }
 
 }  // namespace ponder::run

@@ -5,12 +5,14 @@
 //
 // How an output ends:
 //   the model's end token, thinking closed, no call open      end_token
-//   the same token with thinking or a call still open         stream_lost (a cut answer, never
-//                                                             a whole one)
+//   the same token with a call still open, or in thinking     stream_lost (a cut answer, never
+//   that is not to be closed from outside                     a whole one)
 //   a stop string in the answer                               stop_string
-//   the thinking spent its budget without closing             reasoning_exhausted
+//   the thinking spent its budget without closing             reasoning_exhausted (on_limit stop)
 //   the answer, both together or the window are spent         output_limit
 //   the last tokens go round in a cycle                       repetition (not with ignore_eos)
+// With on_limit "answer", and after answer_now(), thinking is closed by tokens that are not sampled
+// (thought_closer.h).
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -19,6 +21,7 @@
 
 #include "engine/generator/generator.h"
 #include "engine/generator/stop_strings.h"
+#include "engine/run/thought_closer.h"
 #include "engine/sample/sampler.h"
 #include "engine/text/cycle_detector.h"
 #include "engine/text/output_splitter.h"
@@ -57,9 +60,15 @@ class OutputStream {
   Usage& usage() { return usage_; }
 
  private:
-  void take(text::TokenId id);
+  bool thinking() const { return splitter_.phase() == text::Phase::thinking; }
+  text::TokenId choose(std::span<float> logits, std::span<const text::TokenId> history,
+                       std::int64_t position) const;
+  std::int64_t position_after(std::size_t drafts) const;
+  /// The states that a token moves, told or not.
+  void read(text::TokenId id);
+  void take(text::TokenId id, std::optional<TokenLogprobs> logprobs);
   void tell(const std::vector<text::SplitEvent>& events, Channel channel,
-            std::vector<std::int32_t> tokens);
+            std::vector<std::int32_t> tokens, std::vector<TokenLogprobs> logprobs);
   std::optional<Finish> limit_reached() const;
   void count();
 
@@ -68,14 +77,19 @@ class OutputStream {
   const sample::SamplerConfig sampling_;
   const std::int64_t max_answer_;
   const bool ignore_eos_;
+  const std::optional<int> top_logprobs_;
   const std::shared_ptr<OutputSink> sink_;
   text::OutputSplitter splitter_;
   text::CycleDetector cycles_;
+  ThoughtCloser closer_;
   StopStrings stops_;
   std::vector<std::int32_t> tokens_;
+  std::size_t replayed_ = 0;  // so many of tokens_
+  bool cycling_ = false;
   std::vector<text::SplitEvent> events_;
   Usage usage_;
   bool ended_ = false;
+  const text::TokenId think_end_, call_begin_;  // -1: none
   const std::chrono::steady_clock::time_point asked_;
   std::chrono::steady_clock::time_point first_token_ = {};
 };
