@@ -47,11 +47,13 @@ struct DeltaNetConfig {
   std::int64_t conv_dim() const { return 2 * key_dim() + value_dim(); }
 };
 
+inline constexpr std::int64_t kMaxUsedExperts = 64;
+
 /// Router softmax over all experts, the `used` largest (the lower number wins a tie), their weights
 /// renormalised to a sum of 1.
 struct MixtureConfig {
-  std::int64_t experts = 0;
-  std::int64_t used = 0;
+  std::int64_t experts = 0;  ///< at most kernels::kMaxExperts
+  std::int64_t used = 0;     ///< at most kMaxUsedExperts
   std::int64_t ffn = 0;         ///< inner width of one expert
   std::int64_t shared_ffn = 0;  ///< of the shared expert with its sigmoid gate; 0: none
 };

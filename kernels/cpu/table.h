@@ -7,6 +7,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gated_delta.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/mixture.h"
 #include "kernels/cpu/norms.h"
 
 namespace ponder::kernels {
@@ -24,8 +25,10 @@ constexpr OpTable cpu_table(const char* name) {
   table.kv_write = AttentionCpu<S>::write;
   table.l2_norm = NormsCpu<S>::l2_norm;
   table.matmul = MatMulCpu<S>::run;
+  table.mix = MixtureCpu<S>::mix;
   table.rms_norm = NormsCpu<S>::rms_norm;
   table.rope = ElementwiseCpu<S>::rope;
+  table.route = MixtureCpu<S>::route;
   table.sigmoid_gate = ElementwiseCpu<S>::sigmoid_gate;
   table.swiglu = ElementwiseCpu<S>::swiglu;
   return table;

@@ -7,6 +7,7 @@
 #include "kernels/ops/gated_delta.h"
 #include "kernels/ops/l2_norm.h"
 #include "kernels/ops/matmul.h"
+#include "kernels/ops/mixture.h"
 #include "kernels/ops/rms_norm.h"
 #include "kernels/ops/rope.h"
 #include "kernels/ops/sigmoid_gate.h"
