@@ -1,5 +1,5 @@
 // ponder doctor: looks at everything that must be right, says what to do about what is not, changes
-// nothing and starts nothing.
+// nothing and starts nothing. With --two-turn it times the reuse of a long prompt instead.
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -13,12 +13,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/health_document.h"
 #include "clients/cli/run_program.h"
+#include "clients/cli/two_turn.h"
 #include "clients/cpp/instance_lock.h"
 
 namespace ponder::cli {
@@ -259,6 +261,32 @@ void check_restarters(Checks& checks, const Places& places) {
                       "`ponder stop` keeps it stopped"});
 }
 
+int two_turn(Context& context) {
+  auto daemon = context.daemon(Start::never);
+  if (!daemon) return context.failed(daemon.error());
+  const auto report = run_two_turn(*daemon, &context.interrupt());
+  if (!report) return context.failed(report.error());
+  const bool ok = report->reason.empty();
+  if (context.json())
+    context.document({{"ok", ok},
+                      {"prompt_tokens", report->prompt_tokens},
+                      {"cold_s", report->cold_s},
+                      {"second_prompt_tokens", report->second_tokens},
+                      {"cached_tokens", report->cached_tokens},
+                      {"warm_s", report->warm_s},
+                      {"ratio", report->ratio()},
+                      {"reason", ok ? json::value(nullptr) : json::value(report->reason)}});
+  else
+    context.out(fmt::format(
+        "first turn    {} tokens, first token after {:.3f} s\n"
+        "second turn   {} tokens, {} of them found again, first token after "
+        "{:.3f} s\n"
+        "{:<4}          {:.1f} times cheaper{}\n",
+        report->prompt_tokens, report->cold_s, report->second_tokens, report->cached_tokens,
+        report->warm_s, ok ? "ok" : "fail", report->ratio(), ok ? "" : ": " + report->reason));
+  return ok ? kDone : kFailed;
+}
+
 int doctor(Context& context) {
   auto daemon = context.daemon(Start::never);
   if (!daemon) return context.failed(daemon.error());
@@ -290,8 +318,13 @@ int doctor(Context& context) {
 }
 }  // namespace
 
-Action declare_doctor(Arguments&) {
-  return doctor;
+Action declare_doctor(Arguments& arguments) {
+  auto wants_two_turn = std::make_shared<bool>(false);
+  arguments.flag("--two-turn", *wants_two_turn,
+                 "time a long prompt and then its next turn, on the running daemon");
+  return [wants_two_turn](Context& context) {
+    return *wants_two_turn ? two_turn(context) : doctor(context);
+  };
 }
 
 }  // namespace ponder::cli
