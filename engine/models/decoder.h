@@ -52,10 +52,11 @@ inline constexpr std::int64_t kMaxUsedExperts = 64;
 /// Router softmax over all experts, the `used` largest (the lower number wins a tie), their weights
 /// renormalised to a sum of 1.
 struct MixtureConfig {
-  std::int64_t experts = 0;  ///< at most kernels::kMaxExperts
-  std::int64_t used = 0;     ///< at most kMaxUsedExperts
+  std::int64_t experts = 0;     ///< at most kernels::kMaxExperts
+  std::int64_t used = 0;        ///< at most kMaxUsedExperts
   std::int64_t ffn = 0;         ///< inner width of one expert
   std::int64_t shared_ffn = 0;  ///< of the shared expert with its sigmoid gate; 0: none
+  bool fused = false;           ///< the file holds gates and ups as one tensor
 };
 
 struct LayerKind {
@@ -91,6 +92,7 @@ struct DenseWeights {
 struct MixtureWeights {
   kernels::Weight router;                       ///< ffn_gate_inp: [experts, hidden]
   std::vector<kernels::Weight> gate, up, down;  ///< one an expert
+  std::vector<kernels::Weight> gate_up;         ///< [2 ffn, hidden] each, instead of gate and up
   const float* shared_router = nullptr;         ///< ffn_gate_inp_shexp [hidden]
   DenseWeights shared;
 };

@@ -51,7 +51,7 @@ class Mixture {
     if (c_.shared_ffn > 0) shared_ = region_.floats(n * step.config.hidden);
     logits_ = region_.floats(n * c_.experts);
     gathered_ = region_.floats(n * step.config.hidden);
-    gate_ = region_.floats(inner());
+    gate_ = region_.floats((c_.fused ? 2 : 1) * inner());
     up_ = region_.floats(inner());
   }
 
@@ -88,7 +88,8 @@ class Mixture {
     };
     return 4 * fours(n * c.used) + fours(c.experts + 1) + fours(n * c.used * config.hidden) +
            (c.shared_ffn > 0 ? fours(n * config.hidden) : 0) + fours(n * c.experts) +
-           fours(n * config.hidden) + 2 * fours(inner_floats(c, n));
+           fours(n * config.hidden) + fours((c.fused ? 2 : 1) * inner_floats(c, n)) +
+           fours(inner_floats(c, n));
   }
 
  private:
@@ -102,24 +103,43 @@ class Mixture {
     step_.ops.swiglu(step_.stream,
                      {.gate = gate_, .up = up_, .y = gate_, .rows = rows, .cols = cols});
   }
+  /// Of the experts, whose gates and ups may lie together: gate_ [rows, 2 ffn] to up_ [rows, ffn].
+  const float* expert_swiglu(std::int64_t rows) {
+    if (!c_.fused) {
+      swiglu(rows, c_.ffn);
+      return gate_;
+    }
+    step_.ops.swiglu(step_.stream, {.gate = gate_,
+                                    .up = gate_ + c_.ffn,
+                                    .y = up_,
+                                    .rows = rows,
+                                    .cols = c_.ffn,
+                                    .gate_stride = 2 * c_.ffn,
+                                    .up_stride = 2 * c_.ffn});
+    return up_;
+  }
 
   /// Gates and ups of all chosen experts read the same row: one product.
   void experts_of_one_row() {
     std::array<kernels::MatMulOutput, 2 * kMaxUsedExperts> outputs;
+    std::size_t count = 0;
     for (std::int64_t i = 0; i < c_.used; ++i) {
       const auto e = static_cast<std::size_t>(groups_.ids[i]);
-      const auto at = static_cast<std::size_t>(i);
-      outputs[2 * at] = {&w_.gate[e], gate_ + groups_.slots[i] * c_.ffn};
-      outputs[2 * at + 1] = {&w_.up[e], up_ + groups_.slots[i] * c_.ffn};
+      const std::int64_t slot = groups_.slots[i];
+      if (c_.fused) {
+        outputs[count++] = {&w_.gate_up[e], gate_ + slot * 2 * c_.ffn};
+        continue;
+      }
+      outputs[count++] = {&w_.gate[e], gate_ + slot * c_.ffn};
+      outputs[count++] = {&w_.up[e], up_ + slot * c_.ffn};
     }
-    step_.ops.matmul(step_.stream,
-                     {.x = step_.scratch.norm,
-                      .n = 1,
-                      .outputs = std::span(outputs).first(static_cast<std::size_t>(2 * c_.used)),
-                      .workspace = step_.scratch.matmul});
-    swiglu(c_.used, c_.ffn);
+    step_.ops.matmul(step_.stream, {.x = step_.scratch.norm,
+                                    .n = 1,
+                                    .outputs = std::span(outputs).first(count),
+                                    .workspace = step_.scratch.matmul});
+    const float* inner = expert_swiglu(c_.used);
     for (std::int64_t i = 0; i < c_.used; ++i)
-      down(static_cast<std::size_t>(groups_.ids[i]), gate_ + groups_.slots[i] * c_.ffn,
+      down(static_cast<std::size_t>(groups_.ids[i]), inner + groups_.slots[i] * c_.ffn,
            groups_.slots[i], 1);
   }
 
@@ -132,9 +152,11 @@ class Mixture {
         std::memcpy(gathered_ + i * hidden, step_.scratch.norm + groups_.rows[first + i] * hidden,
                     static_cast<std::size_t>(hidden) * sizeof(float));
       const auto expert = static_cast<std::size_t>(e);
-      step_.matmul<2>(gathered_, rows, {{{&w_.gate[expert], gate_}, {&w_.up[expert], up_}}});
-      swiglu(rows, c_.ffn);
-      down(expert, gate_, first, rows);
+      if (c_.fused)
+        step_.matmul<1>(gathered_, rows, {{{&w_.gate_up[expert], gate_}}});
+      else
+        step_.matmul<2>(gathered_, rows, {{{&w_.gate[expert], gate_}, {&w_.up[expert], up_}}});
+      down(expert, expert_swiglu(rows), first, rows);
     }
   }
 

@@ -9,7 +9,7 @@
 #include "tests/support/allocations.h"
 #include "tests/support/memory_file.h"
 #include "tests/support/model_files.h"
-#include "tests/support/reference_qwen35.h"
+#include "tests/support/reference_decoder.h"
 #include "tests/unit/models/model_runs.h"
 
 namespace ponder::models::testing {

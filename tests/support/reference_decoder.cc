@@ -1,9 +1,10 @@
-#include "tests/support/reference_qwen35.h"
+#include "tests/support/reference_decoder.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "kernels/core/weight.h"
@@ -22,11 +23,13 @@ double silu(double x) {
 
 class Reference {
  public:
-  explicit Reference(const artifact::Gguf& file) : file_(file) {}
+  explicit Reference(const artifact::Gguf& file)
+      : file_(file),
+        architecture_(file.string("general.architecture").value()),
+        hybrid_(architecture_.starts_with("qwen35")) {}
 
   std::vector<double> run(std::span<const std::int32_t> ids) {
-    const std::int64_t layers =
-        key("block_count") - file_.integer("qwen35.nextn_predict_layers").value_or(0);
+    const std::int64_t layers = key("block_count") - key_or("nextn_predict_layers", 0);
     std::vector<Row> stream;
     const std::vector<float>& embedding = tensor("token_embd.weight");
     const auto hidden = static_cast<std::size_t>(key("embedding_length"));
@@ -35,10 +38,12 @@ class Reference {
                           embedding.begin() + (id + 1) * static_cast<std::int64_t>(hidden));
     for (std::int64_t i = 0; i < layers; ++i) {
       prefix_ = "blk." + std::to_string(i) + ".";
-      const bool attends = (i + 1) % key("full_attention_interval") == 0;
+      const bool attends = !hybrid_ || (i + 1) % key("full_attention_interval") == 0;
       add(stream, attends ? attention(normed(stream, "attn_norm.weight"))
                           : delta_net(normed(stream, "attn_norm.weight")));
-      add(stream, feed_forward(normed(stream, "post_attention_norm.weight")));
+      const std::vector<Row> x =
+          normed(stream, hybrid_ ? "post_attention_norm.weight" : "ffn_norm.weight");
+      add(stream, holds("ffn_gate_inp.weight") ? mixture(x) : feed_forward(x));
     }
     prefix_ = "";
     const bool tied = file_.find("output.weight") == nullptr;
@@ -52,9 +57,14 @@ class Reference {
 
  private:
   std::int64_t key(const char* name) const {
-    return file_.integer(std::string("qwen35.") + name).value();
+    return file_.integer(architecture_ + "." + name).value();
   }
-  double eps() const { return file_.number("qwen35.attention.layer_norm_rms_epsilon").value(); }
+  std::int64_t key_or(const char* name, std::int64_t fallback) const {
+    return file_.integer(architecture_ + "." + name).value_or(fallback);
+  }
+  double number(const char* name) const { return file_.number(architecture_ + "." + name).value(); }
+  double eps() const { return number("attention.layer_norm_rms_epsilon"); }
+  bool holds(const std::string& name) const { return file_.find(prefix_ + name) != nullptr; }
 
   const std::vector<float>& tensor(const std::string& name) {
     const auto found = tensors_.find(prefix_ + name);
@@ -71,12 +81,14 @@ class Reference {
     return tensors_[prefix_ + name] = std::move(values);
   }
 
-  Row times(const std::string& name, const Row& x) {
+  /// Matrix number `index` of `count` that the tensor holds, times x.
+  Row times(const std::string& name, const Row& x, std::size_t index = 0, std::size_t count = 1) {
     const std::vector<float>& w = tensor(name);
-    Row y(w.size() / x.size());
+    Row y(w.size() / count / x.size());
+    const std::size_t first = index * y.size() * x.size();
     for (std::size_t r = 0; r < y.size(); ++r)
       for (std::size_t c = 0; c < x.size(); ++c)
-        y[r] += static_cast<double>(w[r * x.size() + c]) * x[c];
+        y[r] += static_cast<double>(w[first + r * x.size() + c]) * x[c];
     return y;
   }
 
@@ -107,32 +119,96 @@ class Reference {
   std::vector<Row> feed_forward(const std::vector<Row>& in) {
     std::vector<Row> out;
     for (const Row& x : in) {
-      Row gate = times("ffn_gate.weight", x);
-      const Row up = times("ffn_up.weight", x);
-      for (std::size_t i = 0; i < gate.size(); ++i)
-        gate[i] = silu(gate[i]) * up[i];
-      out.push_back(times("ffn_down.weight", gate));
+      out.push_back(
+          gated(times("ffn_gate.weight", x), times("ffn_up.weight", x), "ffn_down.weight", 0, 1));
     }
     return out;
   }
 
-  void rotate(Row& head, std::int64_t position) const {
-    const auto half = static_cast<std::size_t>(key("rope.dimension_count") / 2);
-    for (std::size_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(position) *
-                           std::pow(file_.number("qwen35.rope.freq_base").value(),
-                                    -static_cast<double>(i) / static_cast<double>(half));
-      const double a = head[i], b = head[i + half];
-      head[i] = a * std::cos(angle) - b * std::sin(angle);
-      head[i + half] = a * std::sin(angle) + b * std::cos(angle);
+  /// The experts of the largest probabilities (the lower number wins a tie), weighted by those
+  /// probabilities over their sum; and the shared expert behind its sigmoid.
+  std::vector<Row> mixture(const std::vector<Row>& in) {
+    const auto experts = static_cast<std::size_t>(key("expert_count"));
+    const auto used = static_cast<std::size_t>(key("expert_used_count"));
+    std::vector<Row> out;
+    for (const Row& x : in) {
+      Row p = times("ffn_gate_inp.weight", x);
+      const double top = *std::max_element(p.begin(), p.end());
+      double all = 0;
+      for (double& v : p)
+        all += v = std::exp(v - top);
+      for (double& v : p)
+        v /= all;
+      std::vector<std::size_t> order(experts);
+      for (std::size_t e = 0; e < experts; ++e)
+        order[e] = e;
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
+      double chosen = 0;
+      for (std::size_t r = 0; r < used; ++r)
+        chosen += p[order[r]];
+      Row y(x.size());
+      for (std::size_t r = 0; r < used; ++r) {
+        const Row one = expert(x, order[r], experts);
+        for (std::size_t i = 0; i < y.size(); ++i)
+          y[i] += p[order[r]] / chosen * one[i];
+      }
+      if (holds("ffn_gate_inp_shexp.weight")) {
+        const double gate = sigmoid(times("ffn_gate_inp_shexp.weight", x)[0]);
+        const Row shared = gated(times("ffn_gate_shexp.weight", x), times("ffn_up_shexp.weight", x),
+                                 "ffn_down_shexp.weight", 0, 1);
+        for (std::size_t i = 0; i < y.size(); ++i)
+          y[i] += gate * shared[i];
+      }
+      out.push_back(y);
     }
+    return out;
+  }
+  Row expert(const Row& x, std::size_t e, std::size_t experts) {
+    if (!holds("ffn_gate_up_exps.weight"))
+      return gated(times("ffn_gate_exps.weight", x, e, experts),
+                   times("ffn_up_exps.weight", x, e, experts), "ffn_down_exps.weight", e, experts);
+    const Row both = times("ffn_gate_up_exps.weight", x, e, experts);
+    const std::size_t half = both.size() / 2;
+    return gated(slice(both, 0, half), slice(both, half, half), "ffn_down_exps.weight", e, experts);
+  }
+  Row gated(Row gate, const Row& up, const std::string& down, std::size_t index,
+            std::size_t count) {
+    for (std::size_t i = 0; i < gate.size(); ++i)
+      gate[i] = silu(gate[i]) * up[i];
+    return times(down, gate, index, count);
+  }
+
+  void rotate(Row& head, std::int64_t position) {
+    const auto half = static_cast<std::size_t>(
+        key_or("rope.dimension_count", static_cast<std::int64_t>(head.size())) / 2);
+    const std::string prefix = std::exchange(prefix_, "");
+    for (std::size_t i = 0; i < half; ++i) {
+      double angle =
+          static_cast<double>(position) *
+          std::pow(number("rope.freq_base"), -static_cast<double>(i) / static_cast<double>(half));
+      if (holds("rope_freqs.weight")) angle /= static_cast<double>(tensor("rope_freqs.weight")[i]);
+      const bool neighbours = architecture_ == "llama";
+      double& a = head[neighbours ? 2 * i : i];
+      double& b = head[neighbours ? 2 * i + 1 : i + half];
+      const double before = a;
+      a = before * std::cos(angle) - b * std::sin(angle);
+      b = before * std::sin(angle) + b * std::cos(angle);
+    }
+    prefix_ = prefix;
+  }
+  /// The norm of a head where the model has one.
+  Row head_norm(const Row& head, const std::string& weight) {
+    return holds(weight) ? rms(head, weight) : head;
   }
 
   std::vector<Row> attention(const std::vector<Row>& in) {
     const auto heads = static_cast<std::size_t>(key("attention.head_count"));
     const auto kv_heads = static_cast<std::size_t>(key("attention.head_count_kv"));
-    const auto d = static_cast<std::size_t>(key("attention.key_length"));
-    std::vector<std::vector<Row>> keys, values;  // [token][kv head]
+    const auto d = static_cast<std::size_t>(
+        key_or("attention.key_length", key("embedding_length") / static_cast<std::int64_t>(heads)));
+    const std::size_t stride = hybrid_ ? 2 * d : d;  // there a gate follows each head's query
+    std::vector<std::vector<Row>> keys, values;      // [token][kv head]
     std::vector<Row> out;
     for (std::size_t t = 0; t < in.size(); ++t) {
       const Row qg = times("attn_q.weight", in[t]), k = times("attn_k.weight", in[t]),
@@ -140,14 +216,14 @@ class Reference {
       keys.emplace_back();
       values.emplace_back();
       for (std::size_t h = 0; h < kv_heads; ++h) {
-        Row head = rms(slice(k, h * d, d), "attn_k_norm.weight");
+        Row head = head_norm(slice(k, h * d, d), "attn_k_norm.weight");
         rotate(head, static_cast<std::int64_t>(t));
         keys[t].push_back(head);
         values[t].push_back(slice(v, h * d, d));
       }
       Row joined;
       for (std::size_t h = 0; h < heads; ++h) {
-        Row q = rms(slice(qg, h * 2 * d, d), "attn_q_norm.weight");
+        Row q = head_norm(slice(qg, h * stride, d), "attn_q_norm.weight");
         rotate(q, static_cast<std::int64_t>(t));
         const std::size_t kv = h / (heads / kv_heads);
         Row scores;
@@ -161,7 +237,7 @@ class Reference {
           double y = 0;
           for (std::size_t j = 0; j <= t; ++j)
             y += scores[j] / sum * values[j][kv][i];
-          joined.push_back(y * sigmoid(qg[h * 2 * d + d + i]));
+          joined.push_back(hybrid_ ? y * sigmoid(qg[h * stride + d + i]) : y);
         }
       }
       out.push_back(times("attn_output.weight", joined));
@@ -234,6 +310,8 @@ class Reference {
   }
 
   const artifact::Gguf& file_;
+  const std::string architecture_;
+  const bool hybrid_;
   std::string prefix_;
   std::map<std::string, std::vector<float>> tensors_;
 };
