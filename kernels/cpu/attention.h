@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "engine/base/check.h"
-#include "kernels/cpu/kv_layout.h"
-#include "kernels/cpu/math.h"
+#include "kernels/cpu/attention_quantised.h"
+#include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/pieces.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/ops/attention.h"
@@ -33,9 +33,7 @@ struct AttentionCpu {
   static constexpr std::int64_t kBlock = kKvBlockPositions;
   static constexpr std::int64_t kMaxDim = 256;
 
-  static void check_shape(const KvShape& shape) {
-    CHECK(kv_shape_supported(shape));
-  }
+  static void check_shape(const KvShape& shape) { CHECK(kv_shape_supported(shape)); }
 
   static void run(const Stream& stream, const Attention& op) {
     check_shape(op.shape);
@@ -44,22 +42,29 @@ struct AttentionCpu {
     CHECK(static_cast<std::int64_t>(op.blocks.size()) * kBlock >= op.first_position + op.n);
     // Query vectors of one KV head: (row, head of its group), rows outermost.
     const std::int64_t group = op.heads / op.shape.kv_heads;
-    const std::int64_t tiles = (op.n * group + S::kQueries - 1) / S::kQueries;
-    const std::int64_t cost = (op.first_position + op.n) * op.shape.head_dim * S::kQueries / 8;
-    Pieces<S>::for_ranges(
-        stream, tiles * op.shape.kv_heads, cost, [&](std::int64_t first, std::int64_t last) {
-          for (std::int64_t tile = first; tile < last; ++tile) {
-            const std::int64_t from = tile % tiles * S::kQueries;
-            const std::int64_t left = op.n * group - from;
-            const auto count = static_cast<int>(left < S::kQueries ? left : S::kQueries);
-            CHECK(!kv_layout::quantised(op.shape.element));
-            if (op.shape.element == KvElement::f32) {
-              choose<KvF32, S::kQueries>(op, tile / tiles, from, count);
-            } else {
-              choose<KvF16, S::kQueries>(op, tile / tiles, from, count);
-            }
-          }
-        });
+    const std::int64_t width = tile_width(stream, op, group);
+    const std::int64_t tiles = (op.n * group + width - 1) / width;
+    const std::int64_t cost = (op.first_position + op.n) * op.shape.head_dim * width / 8;
+    Pieces<S>::for_ranges(stream, tiles * op.shape.kv_heads, cost,
+                          [&](std::int64_t first, std::int64_t last) {
+                            for (std::int64_t tile = first; tile < last; ++tile) {
+                              const std::int64_t from = tile % tiles * width;
+                              const std::int64_t left = op.n * group - from;
+                              const auto count = static_cast<int>(left < width ? left : width);
+                              switch (op.shape.element) {
+                                case KvElement::f32:
+                                  choose<KvF32, S::kQueries>(op, tile / tiles, from, count);
+                                  break;
+                                case KvElement::f16:
+                                  choose<KvF16, S::kQueries>(op, tile / tiles, from, count);
+                                  break;
+                                case KvElement::q8_0:
+                                case KvElement::r4:
+                                  AttentionQuantisedCpu<S>::run(op, tile / tiles, from, count);
+                                  break;
+                              }
+                            }
+                          });
   }
 
   static void write(const Stream& stream, const KvWrite& op) {
@@ -70,6 +75,13 @@ struct AttentionCpu {
     const std::int64_t width = op.shape.kv_heads * dim;
     const std::int64_t k_stride = op.k_stride != 0 ? op.k_stride : width;
     const std::int64_t v_stride = op.v_stride != 0 ? op.v_stride : width;
+    if (kv_layout::quantised(op.shape.element)) {
+      Pieces<S>::for_ranges(stream, op.n, width * 8, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; ++i)
+          KvWriteQuantisedCpu<S>::row(op, i, op.k + i * k_stride, op.v + i * v_stride);
+      });
+      return;
+    }
     const std::int64_t element = op.shape.element == KvElement::f32 ? 4 : 2;
     Pieces<S>::for_ranges(stream, op.n, width * 4, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t i = first; i < last; ++i) {
@@ -95,6 +107,18 @@ struct AttentionCpu {
   }
 
  private:
+  /// Query vectors that share each load. Fewer than possible where threads would go without: no
+  /// bit depends on it.
+  static std::int64_t tile_width(const Stream& stream, const Attention& op, std::int64_t group) {
+    const std::int64_t most = kv_layout::quantised(op.shape.element)
+                                  ? AttentionQuantisedCpu<S>::kQueries
+                                  : std::int64_t{S::kQueries};
+    const std::int64_t threads = stream.pool != nullptr ? stream.pool->threads() : 1;
+    const std::int64_t parts = (threads + op.shape.kv_heads - 1) / op.shape.kv_heads;
+    const std::int64_t even = (op.n * group + parts - 1) / parts;
+    return even < most ? even : most;
+  }
+
   static void put(std::byte* p, F x, std::int64_t element) {
     if (element == 2) {
       S::store_f16(p, x);
@@ -149,7 +173,7 @@ struct AttentionCpu {
       PONDER_UNROLL
       for (int i = 0; i < Q; ++i) {
         seen[i] = length[i] - start < filled ? length[i] - start : filled;
-        if (seen[i] > 0) soften(p[i], seen[i], dim, m[i], l[i], o[i]);
+        if (seen[i] > 0) RunningSoftmax<S>::soften(p[i], seen[i], dim, m[i], l[i], o[i]);
       }
       weigh<Element, Q>(values, seen, dim, p, o);
     }
@@ -195,40 +219,6 @@ struct AttentionCpu {
       for (int j = 0; j < G; ++j)
         S::store(p[i] + (g + j) * 16, S::mul(sum[i][j], S::set1(scale)));
     }
-  }
-
-  /// Scores of the first `seen` positions to exp(s - m) with the new maximum; the rest to 0.
-  static void soften(float* p, std::int64_t seen, std::int64_t dim, float& m, float& l, float* o) {
-    for (std::int64_t j = seen; j < kBlock; ++j)
-      p[j] = -__builtin_inff();
-    F s[4];
-    PONDER_UNROLL
-    for (int g = 0; g < 4; ++g)
-      s[g] = S::load(p + 16 * g);
-    const float block_max = S::reduce_max(S::max(S::max(s[0], s[1]), S::max(s[2], s[3])));
-    const float next = block_max > m ? block_max : m;
-    const F shift = S::set1(next);
-    PONDER_UNROLL
-    for (int g = 0; g < 4; ++g) {
-      s[g] = vector_exp<S>(S::sub(s[g], shift));
-      S::store(p + 16 * g, s[g]);
-    }
-    for (std::int64_t j = seen; j < kBlock; ++j)
-      p[j] = 0.0f;
-    PONDER_UNROLL
-    for (int g = 0; g < 4; ++g)
-      s[g] = S::load(p + 16 * g);
-    const float sum = S::reduce_add(S::add(S::add(s[0], s[1]), S::add(s[2], s[3])));
-    if (next > m) {
-      float keep[16];
-      S::store(keep, vector_exp<S>(S::sub(S::set1(m), shift)));
-      l = l * keep[0];
-      const F factor = S::set1(keep[0]);
-      for (std::int64_t d = 0; d < dim; d += 16)
-        S::store(o + d, S::mul(S::load(o + d), factor));
-    }
-    l = l + sum;
-    m = next;
   }
 
   /// o_i += sum_j p[i][j] v_j in order of j: first the positions that all vectors of the tile see,

@@ -165,6 +165,31 @@ struct Avx2 {
     return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
   }
 
+  template <int K>
+  PONDER_LANES F swap(F x) {
+    if constexpr (K == 1) return {_mm256_permute_ps(x.a, 0xb1), _mm256_permute_ps(x.b, 0xb1)};
+    if constexpr (K == 2) return {_mm256_permute_ps(x.a, 0x4e), _mm256_permute_ps(x.b, 0x4e)};
+    if constexpr (K == 4)
+      return {_mm256_permute2f128_ps(x.a, x.a, 1), _mm256_permute2f128_ps(x.b, x.b, 1)};
+    if constexpr (K == 8) return {x.b, x.a};
+  }
+  PONDER_LANES I repeat16(const void* p) {
+    const __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    return {v, v};
+  }
+  PONDER_LANES I lookup(I table, I index) {
+    return {_mm256_shuffle_epi8(table.a, index.a), _mm256_shuffle_epi8(table.b, index.b)};
+  }
+  /// Pairs of at most 2 * 127 * 127 = 32258 fit 16 bits (128 as a code does not occur).
+  PONDER_LANES I dot4_weights(I sum, I codes, const std::uint8_t* w) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    int four;
+    std::memcpy(&four, w, 4);
+    const __m256i x = _mm256_set1_epi32(four);
+    return {_mm256_add_epi32(sum.a, _mm256_madd_epi16(_mm256_maddubs_epi16(x, codes.a), ones)),
+            _mm256_add_epi32(sum.b, _mm256_madd_epi16(_mm256_maddubs_epi16(x, codes.b), ones))};
+  }
+
   PONDER_LANES __m256i four_bytes(const std::int8_t* a) {
     int four;
     std::memcpy(&four, a, 4);

@@ -112,6 +112,23 @@ struct Avx512 {
   PONDER_LANES std::int32_t reduce_max_i(I a) { return _mm512_reduce_max_epi32(a.v); }
   PONDER_LANES std::int32_t reduce_add_i(I a) { return _mm512_reduce_add_epi32(a.v); }
 
+  template <int K>
+  PONDER_LANES F swap(F a) {
+    if constexpr (K == 1) return {_mm512_permute_ps(a.v, 0xb1)};
+    if constexpr (K == 2) return {_mm512_permute_ps(a.v, 0x4e)};
+    if constexpr (K == 4) return {_mm512_shuffle_f32x4(a.v, a.v, 0xb1)};
+    if constexpr (K == 8) return {_mm512_shuffle_f32x4(a.v, a.v, 0x4e)};
+  }
+  PONDER_LANES I repeat16(const void* p) {
+    return {_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+  }
+  PONDER_LANES I lookup(I table, I index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }
+  PONDER_LANES I dot4_weights(I sum, I codes, const std::uint8_t* w) {
+    int four;
+    std::memcpy(&four, w, 4);
+    return {_mm512_dpbusd_epi32(sum.v, _mm512_set1_epi32(four), codes.v)};
+  }
+
   PONDER_LANES __m512i dot4(__m512i sum, __m512i codes, const std::int8_t* a) {
     int four;
     std::memcpy(&four, a, 4);

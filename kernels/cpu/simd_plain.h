@@ -192,6 +192,40 @@ struct Plain {
     return static_cast<std::int32_t>(sum);
   }
 
+  /// Lane i gets lane i ^ K (K 1, 2, 4 or 8).
+  template <int K>
+  static F swap(F a) {
+    return map([&](int i) { return a.v[i ^ K]; });
+  }
+  /// 16 bytes, four times.
+  static I repeat16(const void* p) {
+    I r;
+    for (int i = 0; i < 16; i += 4)
+      std::memcpy(r.v + i, p, 16);
+    return r;
+  }
+  /// Bytes of a repeat16 table at the bytes of `index`, 0..15.
+  static I lookup(I table, I index) {
+    return map_i([&](int i) {
+      std::uint32_t r = 0;
+      for (int k = 0; k < 32; k += 8) {
+        const std::uint32_t at = (index.v[i] >> k) & 15u;
+        r |= ((table.v[at / 4] >> (at % 4 * 8)) & 255u) << k;
+      }
+      return r;
+    });
+  }
+  /// Four weights of 0..127, the same for all lanes, times the lane's four signed codes.
+  static I dot4_weights(I sum, I codes, const std::uint8_t* w) {
+    return map_i([&](int i) {
+      std::uint32_t s = sum.v[i];
+      for (int k = 0; k < 4; ++k)
+        s += static_cast<std::uint32_t>(
+            w[k] * static_cast<std::int32_t>(static_cast<std::int8_t>(codes.v[i] >> (8 * k))));
+      return s;
+    });
+  }
+
   static I dot4(I sum, I codes, const std::int8_t* a) {
     return map_i([&](int i) {
       std::uint32_t s = sum.v[i];
