@@ -1,10 +1,12 @@
 #include "engine/run/output_stream.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/ids.h"
+#include "engine/sample/random.h"
 
 namespace ponder::run {
 namespace {
@@ -19,6 +21,7 @@ text::SplitterOptions splitter_options(const GenerationRequest& request, bool st
   text::SplitterOptions options;
   options.starts_thinking = starts_thinking;
   options.tools = request.chat.tools;
+  options.reads_calls = request.schema.empty();
   options.call_id_seed = random_u64();
   return options;
 }
@@ -68,10 +71,19 @@ OutputStream::OutputStream(const text::Tokenizer& tokenizer, const GenerationReq
       call_begin_(tokenizer.special_id("<tool_call>")),
       asked_(asked) {
   usage_.prompt_tokens = plan_.prompt_tokens;
+  if (request.schema.empty()) return;
+  if (auto grammar = text::JsonGrammar::compile(request.schema))
+    json_.emplace(tokenizer, *std::move(grammar), starts_thinking);
+  else
+    bad_schema_ = std::move(grammar).error();
 }
 
 std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
   if (ended_) return std::nullopt;
+  if (bad_schema_) {
+    end(Finish::failed, std::move(bad_schema_));
+    return std::nullopt;
+  }
   // Only an earlier run can have left an output that is over already.
   if (const auto limit =
           tokens_.size() == replayed_ && replayed_ > 0 ? limit_reached() : std::nullopt) {
@@ -85,7 +97,7 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
   if (top_logprobs_) raw.emplace(known);
 
   std::optional<text::TokenId> due = closer_.due(thinking(), usage_.reasoning_tokens);
-  text::TokenId id = due ? *due : choose(known, tokens_, position_after(0));
+  text::TokenId id = due ? *due : choose(known, tokens_, position_after(0), json_state());
   if (tokenizer_.is_end(id) && !ignore_eos_) {
     if (!thinking() || !closer_.wanted()) {
       const bool whole = splitter_.phase() == text::Phase::answering;
@@ -103,8 +115,39 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
 }
 
 text::TokenId OutputStream::choose(std::span<float> logits, std::span<const text::TokenId> history,
-                                   std::int64_t position) const {
-  return sample::sample(logits, sampling_, history, position);
+                                   std::int64_t position,
+                                   const text::JsonConstraint::State* state) const {
+  sample::adjust(logits, sampling_, history);
+  const std::vector<sample::Weighted> likely = sample::distribution(logits, sampling_);
+  const auto at = static_cast<std::uint64_t>(position);
+  const text::TokenId id = sample::choose(likely, sample::uniform(sampling_.seed, at));
+  if (!state || json_->allows(*state, id)) return id;
+  return choose_allowed(logits, likely, sample::uniform(sampling_.seed, at, 1), *state);
+}
+
+/// The first draw was refused, with the chance 1 - A; this one has the law p / A of the allowed
+/// tokens. Together: p + (1 - A) p / A = p / A.
+text::TokenId OutputStream::choose_allowed(std::span<const float> logits,
+                                           std::span<const sample::Weighted> likely, double u,
+                                           const text::JsonConstraint::State& state) const {
+  constexpr std::size_t kFew = 64;  // then a look at each is cheaper than a walk
+  std::vector<sample::Weighted> left;
+  if (likely.size() <= kFew) {
+    std::copy_if(likely.begin(), likely.end(), std::back_inserter(left),
+                 [&](const sample::Weighted& w) { return json_->allows(state, w.id); });
+  } else {
+    const std::vector<text::TokenId>& allowed = json_->allowed(state);
+    std::copy_if(likely.begin(), likely.end(), std::back_inserter(left),
+                 [&](const sample::Weighted& w) {
+                   return std::binary_search(allowed.begin(), allowed.end(), w.id);
+                 });
+  }
+  if (left.empty()) {
+    const std::vector<text::TokenId>& allowed = json_->allowed(state);
+    CHECK(!allowed.empty());  // every byte is a token, and every state goes on or is whole
+    left = sample::distribution(logits, sampling_, allowed);
+  }
+  return sample::choose(left, u);
 }
 
 text::TokenId OutputStream::guess(std::span<float> logits,
@@ -112,11 +155,16 @@ text::TokenId OutputStream::guess(std::span<float> logits,
   ThoughtCloser closer = closer_;
   bool in_thinking = thinking();
   std::int64_t reasoning = usage_.reasoning_tokens;
+  std::optional<text::JsonConstraint::State> state;
+  if (json_) state = json_->state();
   for (const text::TokenId id : drafts) {
     closer.push(id, in_thinking, reasoning);
     if (in_thinking) ++reasoning;
-    in_thinking = in_thinking && id != think_end_ && id != call_begin_;
+    // A draft that may not come will not be taken; what follows it is of no use.
+    if (!in_thinking && state && !json_->advance(*state, id)) state.reset();
+    in_thinking = in_thinking && id != think_end_ && (json_ || id != call_begin_);
   }
+  if (in_thinking) state.reset();
   if (const auto due = closer.due(in_thinking, reasoning)) return *due;
 
   std::vector<text::TokenId> history;  // copied only for settings that look at it
@@ -125,7 +173,7 @@ text::TokenId OutputStream::guess(std::span<float> logits,
     history.insert(history.end(), drafts.begin(), drafts.end());
   }
   return choose(logits.first(static_cast<std::size_t>(tokenizer_.size())), history,
-                position_after(drafts.size()));
+                position_after(drafts.size()), state ? &*state : nullptr);
 }
 
 void OutputStream::replay(text::TokenId id) {
@@ -148,6 +196,8 @@ std::int64_t OutputStream::position_after(std::size_t drafts) const {
 
 void OutputStream::read(text::TokenId id) {
   closer_.push(id, thinking(), usage_.reasoning_tokens);
+  // Only an earlier run under another schema can have made a token that may not come.
+  if (json_ && !thinking() && !json_->push(id)) json_.reset();
   tokens_.push_back(id);
   events_.clear();
   splitter_.push(id, events_);
@@ -165,7 +215,12 @@ void OutputStream::take(text::TokenId id, std::optional<TokenLogprobs> logprobs)
   tell(events_, channel, {id}, std::move(told));
   if (stops_.hit()) return end(Finish::stop_string);
   if (cycling_ && !ignore_eos_) return end(Finish::repetition);
+  if (json_ && !thinking() && json_->finished()) return end(Finish::end_token);
   if (const auto limit = limit_reached()) end(*limit);
+}
+
+const text::JsonConstraint::State* OutputStream::json_state() const {
+  return json_ && !thinking() ? &json_->state() : nullptr;
 }
 
 std::optional<Finish> OutputStream::limit_reached() const {

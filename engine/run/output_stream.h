@@ -12,7 +12,10 @@
 //   the answer, both together or the window are spent         output_limit
 //   the last tokens go round in a cycle                       repetition (not with ignore_eos)
 // With on_limit "answer", and after answer_now(), thinking is closed by tokens that are not sampled
-// (thought_closer.h).
+// (thought_closer.h). With a schema every token of the answer is one that a JSON text of the schema
+// can go on with: where the one sampled as usual is not, a second draw of the same position takes
+// one of the allowed ones, which together is the law of the settings restricted to those. The
+// answer ends where the text is whole and nothing can follow.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -24,6 +27,7 @@
 #include "engine/run/thought_closer.h"
 #include "engine/sample/sampler.h"
 #include "engine/text/cycle_detector.h"
+#include "engine/text/json_constraint.h"
 #include "engine/text/output_splitter.h"
 #include "engine/text/tokenizer.h"
 
@@ -34,7 +38,8 @@ sample::SamplerConfig sampler_config(const SamplingParams& params, bool with_too
 
 class OutputStream {
  public:
-  /// `asked` is when the caller asked: the time to the first token counts from there.
+  /// `asked` is when the caller asked: the time to the first token counts from there. A schema that
+  /// cannot be compiled (render_prompt() refuses it) ends the output at its first token.
   OutputStream(const text::Tokenizer& tokenizer, const GenerationRequest& request, PromptPlan plan,
                bool starts_thinking, std::shared_ptr<OutputSink> sink,
                std::chrono::steady_clock::time_point asked);
@@ -61,8 +66,13 @@ class OutputStream {
 
  private:
   bool thinking() const { return splitter_.phase() == text::Phase::thinking; }
+  /// `state`: of the constraint, where one holds.
   text::TokenId choose(std::span<float> logits, std::span<const text::TokenId> history,
-                       std::int64_t position) const;
+                       std::int64_t position, const text::JsonConstraint::State* state) const;
+  text::TokenId choose_allowed(std::span<const float> logits,
+                               std::span<const sample::Weighted> likely, double u,
+                               const text::JsonConstraint::State& state) const;
+  const text::JsonConstraint::State* json_state() const;
   std::int64_t position_after(std::size_t drafts) const;
   /// The states that a token moves, told or not.
   void read(text::TokenId id);
@@ -82,6 +92,8 @@ class OutputStream {
   text::OutputSplitter splitter_;
   text::CycleDetector cycles_;
   ThoughtCloser closer_;
+  std::optional<text::JsonConstraint> json_;
+  std::optional<Error> bad_schema_;
   StopStrings stops_;
   std::vector<std::int32_t> tokens_;
   std::size_t replayed_ = 0;  // so many of tokens_

@@ -67,9 +67,10 @@ struct OutputSplitter::State {
   bool any_tag(auto&& matches) const {
     switch (phase) {
       case Phase::thinking:
-        return matches(kThinkEnd) || matches(kCall) || (nothing_yet && matches(kThink));
+        return matches(kThinkEnd) || (options.reads_calls && matches(kCall)) ||
+               (nothing_yet && matches(kThink));
       case Phase::answering:
-        return matches(kCall) || (nothing_yet && matches(kThink));
+        return (options.reads_calls && matches(kCall)) || (nothing_yet && matches(kThink));
       case Phase::tool_call:
         return matches(kCallEnd);
     }

@@ -29,6 +29,7 @@ using SplitEvent = std::variant<SplitText, ToolCall>;
 struct SplitterOptions {
   bool starts_thinking = true;  ///< the prompt ended in <think>\n
   json::array tools = {};       ///< for the types of arguments
+  bool reads_calls = true;      ///< false: <tool_call> is text like any other
   /// Goes into the ids of calls; give each turn of a conversation another one, so that no two
   /// calls of it share an id.
   std::uint64_t call_id_seed = 0;
