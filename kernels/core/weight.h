@@ -19,6 +19,7 @@ struct Weight {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   const std::byte* data = nullptr;  ///< packed_bytes() of them, aligned to 64
+  float scale = 1.0f;               ///< multiplies every element: NVFP4's second scale
 
   bool empty() const { return data == nullptr; }
   /// Bytes of the packed matrix, a multiple of 64. cols must be a multiple of the format's block.
@@ -32,7 +33,8 @@ struct Weight {
     return data + static_cast<std::size_t>(index) * panel_bytes();
   }
 
-  /// Writes row `row`, dequantised, to out[cols]: bit-equal to decode() of the stored block.
+  /// Writes row `row`, dequantised, to out[cols]: bit-equal to decode() of the stored block,
+  /// times `scale`.
   void decode_row(std::int64_t row, float* out) const;
 };
 

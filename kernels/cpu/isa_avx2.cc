@@ -1,11 +1,12 @@
 // The kernels for Avx2; compiled with that instruction set's flags (kernels/CMakeLists.txt).
+#include "kernels/cpu/more_products.h"
 #include "kernels/cpu/table.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/simd_avx2.h"
 
 namespace ponder::kernels {
 const OpTable* avx2_table() {
-  static constexpr OpTable kTable = cpu_table<Avx2>("avx2");
+  static constexpr OpTable kTable = cpu_table<Avx2, more_products_avx2>("avx2");
   return &kTable;
 }
 }  // namespace ponder::kernels

@@ -202,7 +202,7 @@ struct Avx2 {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(a, q));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
-  PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t) {
+  PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, I) {
     I sum = set1_i(0);
     PONDER_UNROLL
     for (int j = 0; j < 8; ++j) {
@@ -212,10 +212,13 @@ struct Avx2 {
     }
     return sum;
   }
+  PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t start) {
+    return dot_q8(w, a, set1_i(start));
+  }
   /// Codes up to 31: four pair sums of at most 2 * 31 * 127 = 7874 fit 16 bits.
-  PONDER_LANES I dot_u5(const I (&w)[8], const std::int8_t* a) {
+  PONDER_LANES I dot_u5(const I (&w)[8], const std::int8_t* a, I start) {
     const __m256i ones = _mm256_set1_epi16(1);
-    I sum = set1_i(0);
+    I sum = start;
     PONDER_UNROLL
     for (int j = 0; j < 8; j += 4) {
       __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
@@ -231,9 +234,9 @@ struct Avx2 {
     return sum;
   }
   /// Codes up to 63: two pair sums of at most 2 * 63 * 127 = 16002 fit 16 bits.
-  PONDER_LANES I dot_u6(const I* w, const std::int8_t* a, std::int32_t minus_32_sum) {
+  PONDER_LANES I dot_u6(const I* w, const std::int8_t* a, I start) {
     const __m256i ones = _mm256_set1_epi16(1);
-    I sum = set1_i(minus_32_sum);
+    I sum = start;
     PONDER_UNROLL
     for (int j = 0; j < 4; j += 2) {
       const __m256i x = four_bytes(a + 4 * j), y = four_bytes(a + 4 * j + 4);

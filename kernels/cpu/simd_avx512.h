@@ -134,22 +134,25 @@ struct Avx512 {
     std::memcpy(&four, a, 4);
     return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(four));
   }
-  PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t minus_128_sum) {
-    __m512i sum = _mm512_set1_epi32(minus_128_sum);
+  PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, I start) {
+    __m512i sum = start.v;
     PONDER_UNROLL
     for (int j = 0; j < 8; ++j)
       sum = dot4(sum, w[j].v, a + 4 * j);
     return {sum};
   }
-  PONDER_LANES I dot_u5(const I (&w)[8], const std::int8_t* a) {
-    __m512i sum = _mm512_setzero_si512();
+  PONDER_LANES I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t start) {
+    return dot_q8(w, a, set1_i(start));
+  }
+  PONDER_LANES I dot_u5(const I (&w)[8], const std::int8_t* a, I start) {
+    __m512i sum = start.v;
     PONDER_UNROLL
     for (int j = 0; j < 8; ++j)
       sum = dot4(sum, w[j].v, a + 4 * j);
     return {sum};
   }
-  PONDER_LANES I dot_u6(const I* w, const std::int8_t* a, std::int32_t minus_32_sum) {
-    __m512i sum = _mm512_set1_epi32(minus_32_sum);
+  PONDER_LANES I dot_u6(const I* w, const std::int8_t* a, I start) {
+    __m512i sum = start.v;
     PONDER_UNROLL
     for (int j = 0; j < 4; ++j)
       sum = dot4(sum, w[j].v, a + 4 * j);

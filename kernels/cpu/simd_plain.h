@@ -3,7 +3,8 @@
 // floats, I is 16 integers of 32 bits or 64 bytes, by use. Every lane is rounded as IEEE 754 says,
 // fma once; min and max return their second argument where the comparison is false; sums over
 // lanes go by halves (lane i + lane i + 8, then 4, 2, 1). dot_*: 16 rows times the same columns:
-// code byte k of dword r belongs to row r, `a` are the columns of one token, all of them exact.
+// code byte k of dword r belongs to row r, `a` are the columns of one token, all of them exact;
+// they begin from `start`, which is minus a zero point times the sum of a (128 for dot_q8).
 // One translation unit includes this.
 #include <cmath>
 #include <cstddef>
@@ -235,20 +236,23 @@ struct Plain {
       return s;
     });
   }
-  static I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t minus_128_sum) {
-    I sum = set1_i(minus_128_sum);
+  static I dot_q8(const I (&w)[8], const std::int8_t* a, I start) {
+    I sum = start;
     for (int j = 0; j < 8; ++j)
       sum = dot4(sum, w[j], a + 4 * j);
     return sum;
   }
-  static I dot_u5(const I (&w)[8], const std::int8_t* a) {
-    I sum = set1_i(0);
+  static I dot_q8(const I (&w)[8], const std::int8_t* a, std::int32_t start) {
+    return dot_q8(w, a, set1_i(start));
+  }
+  static I dot_u5(const I (&w)[8], const std::int8_t* a, I start) {
+    I sum = start;
     for (int j = 0; j < 8; ++j)
       sum = dot4(sum, w[j], a + 4 * j);
     return sum;
   }
-  static I dot_u6(const I* w, const std::int8_t* a, std::int32_t minus_32_sum) {
-    I sum = set1_i(minus_32_sum);
+  static I dot_u6(const I* w, const std::int8_t* a, I start) {
+    I sum = start;
     for (int j = 0; j < 4; ++j)
       sum = dot4(sum, w[j], a + 4 * j);
     return sum;

@@ -12,7 +12,8 @@
 
 namespace ponder::kernels {
 
-template <class S>
+/// `More`: the products of more_products.h for the same lanes.
+template <class S, PanelProductFunction More>
 constexpr OpTable cpu_table(const char* name) {
   OpTable table;
   table.name = name;
@@ -24,7 +25,7 @@ constexpr OpTable cpu_table(const char* name) {
   table.gated_rms_norm = NormsCpu<S>::gated_rms_norm;
   table.kv_write = AttentionCpu<S>::write;
   table.l2_norm = NormsCpu<S>::l2_norm;
-  table.matmul = MatMulCpu<S>::run;
+  table.matmul = MatMulCpu<S, More>::run;
   table.mix = MixtureCpu<S>::mix;
   table.rms_norm = NormsCpu<S>::rms_norm;
   table.rope = ElementwiseCpu<S>::rope;

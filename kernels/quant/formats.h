@@ -26,7 +26,9 @@ inline constexpr FormatInfo kFormats[] = {
 #undef FORMAT
 };
 
-constexpr const FormatInfo& format(DType type) { return kFormats[static_cast<std::size_t>(type)]; }
+constexpr const FormatInfo& format(DType type) {
+  return kFormats[static_cast<std::size_t>(type)];
+}
 
 constexpr std::optional<DType> dtype_of_gguf(std::uint32_t id) {
   for (const FormatInfo& f : kFormats)

@@ -25,6 +25,17 @@ inline void scale_and_min(const std::byte* packed, int j, std::uint8_t& scale,
   }
 }
 
+/// The inverse: 12 bytes from 8 scales and 8 minima.
+inline void pack_scales_and_mins(const std::byte* scales, const std::byte* minima,
+                                 std::byte* packed) {
+  const auto six = std::byte{63}, four = std::byte{15};
+  for (int j = 0; j < 4; ++j) {
+    packed[j] = (scales[j] & six) | ((scales[j + 4] >> 4) << 6);
+    packed[j + 4] = (minima[j] & six) | ((minima[j + 4] >> 4) << 6);
+    packed[j + 8] = (scales[j + 4] & four) | ((minima[j + 4] & four) << 4);
+  }
+}
+
 inline void decode_block(const std::byte* block, float* out) {
   const float d = load_f16(block);
   const float dmin = load_f16(block + 2);

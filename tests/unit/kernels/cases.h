@@ -31,6 +31,36 @@ inline void put_f16(std::byte* at, float value) {
   std::memcpy(at, &half, 2);
 }
 
+/// Where the f16 scales of a block lie: d, then dmin or m.
+inline std::vector<std::size_t> f16_scales_at(DType type) {
+  switch (type) {
+    case DType::Q4_1:
+    case DType::Q5_1:
+    case DType::Q4_K:
+    case DType::Q5_K:
+      return {0, 2};
+    case DType::Q2_K:
+      return {80, 82};
+    case DType::Q3_K:
+      return {108};
+    case DType::Q6_K:
+      return {208};
+    case DType::F32:
+    case DType::F16:
+    case DType::BF16:
+    case DType::MXFP4:
+    case DType::NVFP4:
+      return {};
+    case DType::Q4_0:
+    case DType::Q5_0:
+    case DType::Q8_0:
+    case DType::IQ4_NL:
+    case DType::IQ4_XS:
+      return {0};
+  }
+  return {};
+}
+
 /// Rows as GGUF stores them: random codes and scales, d and dmin of sensible size.
 inline std::vector<std::byte> random_rows(DType type, std::int64_t rows, std::int64_t cols,
                                           std::uint32_t seed) {
@@ -55,8 +85,22 @@ inline std::vector<std::byte> random_rows(DType type, std::int64_t rows, std::in
       case DType::BF16:
         std::memcpy(at, reinterpret_cast<const std::byte*>(&values[i]) + 2, 2);
         break;
+      case DType::Q4_0:
+      case DType::Q5_0:
       case DType::Q8_0:
         put_f16(at, d);
+        break;
+      case DType::Q4_1:
+      case DType::Q5_1:
+        put_f16(at, d);
+        put_f16(at + 2, d * -8);
+        break;
+      case DType::Q2_K:
+        put_f16(at + 80, d * 0.1f);
+        put_f16(at + 82, d * 0.2f);
+        break;
+      case DType::Q3_K:
+        put_f16(at + 108, d * 0.05f);
         break;
       case DType::Q4_K:
       case DType::Q5_K:
@@ -65,6 +109,19 @@ inline std::vector<std::byte> random_rows(DType type, std::int64_t rows, std::in
         break;
       case DType::Q6_K:
         put_f16(at + 208, d * 0.01f);
+        break;
+      case DType::IQ4_NL:
+        put_f16(at, d * 0.1f);
+        break;
+      case DType::IQ4_XS:
+        put_f16(at, d * 0.01f);
+        break;
+      case DType::MXFP4:
+        at[0] = static_cast<std::byte>(118 + random() % 6);
+        break;
+      case DType::NVFP4:
+        for (int s = 0; s < 4; ++s)
+          at[s] = static_cast<std::byte>(0x04 + random() % 0x18);
         break;
     }
   }

@@ -178,6 +178,52 @@ TEST_P(MatMulOn, NonFiniteTokensMakeOnlyTheirOwnRowNaN) {
   }
 }
 
+/// Scales at the edges of their types: zeros, subnormals, negative and large ones.
+std::vector<std::byte> extreme_rows(DType type, std::int64_t rows, std::int64_t cols) {
+  std::vector<std::byte> source = random_rows(type, rows, cols, 45);
+  std::mt19937 random(46);
+  constexpr std::uint16_t kHalves[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0xb800, 0x5000};
+  for (std::size_t at = 0; at < source.size(); at += format(type).block_bytes) {
+    for (const std::size_t scale : f16_scales_at(type))
+      std::memcpy(source.data() + at + scale, &kHalves[random() % std::size(kHalves)], 2);
+    if (type == DType::MXFP4) source[at] = static_cast<std::byte>(random() % 140);
+    if (type == DType::NVFP4)
+      for (std::size_t i = 0; i < 4; ++i)
+        source[at + i] = static_cast<std::byte>(i == 0 ? 0x7f + 0x80 * (random() % 2) : random());
+  }
+  return source;
+}
+
+TEST_P(MatMulOn, ExtremeScalesAgreeWithAFloat64Oracle) {
+  const auto [ops, type] = GetParam();
+  const std::int64_t rows = 48, cols = 512, n = 9;
+  const PackedWeight packed(type, rows, cols, extreme_rows(type, rows, cols));
+  const std::vector<float> x = random_floats(static_cast<std::size_t>(n * cols), 47);
+  const std::vector<float> y = product(*ops, {&packed.weight}, x.data(), n);
+  std::vector<float> row(static_cast<std::size_t>(cols));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    packed.weight.decode_row(r, row.data());
+    for (std::int64_t t = 0; t < n; ++t) {
+      const Oracle want = oracle(row, x.data() + t * cols, is_quantised(type));
+      EXPECT_NEAR(y[static_cast<std::size_t>(t * rows + r)], want.value,
+                  1e-6 * want.magnitude + 1e-40)
+          << "row " << r << " token " << t;
+    }
+  }
+  EXPECT_TRUE(same_bits(y, product(*runnable_cpu_ops().front(), {&packed.weight}, x.data(), n)));
+}
+
+TEST_P(MatMulOn, TheWeightsScaleMultipliesTheResult) {
+  const auto [ops, type] = GetParam();
+  PackedWeight packed(type, 21, 256, random_rows(type, 21, 256, 48));
+  const std::vector<float> x = random_floats(5 * 256, 49);
+  std::vector<float> want = product(*ops, {&packed.weight}, x.data(), 5);
+  for (float& v : want)
+    v *= 0.37f;
+  packed.weight.scale = 0.37f;
+  EXPECT_TRUE(same_bits(want, product(*ops, {&packed.weight}, x.data(), 5)));
+}
+
 TEST_P(MatMulOn, ZeroAndTinyTokensGiveFiniteResults) {
   const auto [ops, type] = GetParam();
   const PackedWeight packed(type, 16, 256, random_rows(type, 16, 256, 51));
@@ -189,7 +235,34 @@ TEST_P(MatMulOn, ZeroAndTinyTokensGiveFiniteResults) {
   }
 }
 
-/// With d = 1 (and every scale 1, every minimum 0) and tokens that are integers with 127 among
+/// Makes every weight of the block an integer: d = 1, scales 1, whole minima.
+void unit_scales(DType type, std::byte* block) {
+  const auto fill = [block](std::size_t from, std::size_t count, unsigned value) {
+    std::fill_n(block + from, count, static_cast<std::byte>(value));
+  };
+  const std::vector<std::size_t> scales = f16_scales_at(type);
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    put_f16(block + scales[i], i == 0 ? 1.0f : 3.0f);
+  if (type == DType::Q2_K) fill(0, 16, 0x21);  // scale 1, minimum 2
+  if (type == DType::Q3_K) {                   // 33 - 32
+    fill(96, 8, 0x11);
+    fill(104, 4, 0xaa);
+  }
+  if (type == DType::Q4_K || type == DType::Q5_K) {  // scale 1, minimum 0 or 5
+    fill(4, 4, 0x01);
+    fill(8, 4, 0x00);
+    fill(12, 4, 0x51);
+  }
+  if (type == DType::Q6_K) fill(192, 16, 0x01);
+  if (type == DType::IQ4_XS) {  // 33 - 32
+    fill(2, 2, 0xaa);
+    fill(4, 4, 0x11);
+  }
+  if (type == DType::MXFP4) fill(0, 1, 128);
+  if (type == DType::NVFP4) fill(0, 4, 0x40);
+}
+
+/// With unit scales and tokens that are integers with 127 among
 /// each 32, a product is an integer below 2^24 and every float on the way is exact.
 TEST_P(MatMulOn, IntegerProductsAreExact) {
   const auto [ops, type] = GetParam();
@@ -206,20 +279,7 @@ TEST_P(MatMulOn, IntegerProductsAreExact) {
         b = kind % 2 == 0 ? std::byte{0x80} : std::byte{0x7f};
     for (std::size_t at = 0; at < source.size(); at += block_bytes) {
       std::byte* block = source.data() + at;
-      if (type == DType::Q8_0) put_f16(block, 1);
-      if (type == DType::Q4_K || type == DType::Q5_K) {
-        put_f16(block, 1);
-        put_f16(block + 2, 0);
-        for (std::size_t i = 0; i < 12; ++i)
-          block[4 + i] = std::byte{0x01};
-        for (std::size_t i = 4; i < 8; ++i)
-          block[4 + i] = std::byte{0x00};
-      }
-      if (type == DType::Q6_K) {
-        for (std::size_t i = 0; i < 16; ++i)
-          block[192 + i] = std::byte{0x01};
-        put_f16(block + 208, 1);
-      }
+      unit_scales(type, block);
     }
     const PackedWeight packed(type, rows, cols, source);
     std::vector<float> x(static_cast<std::size_t>(cols) * 9);

@@ -3,27 +3,26 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "tests/unit/kernels/cases.h"
 
 namespace ponder::kernels {
 namespace {
 
-/// Block bytes b[i] = (73 i + 41) mod 256, d = 0.5, dmin = 0.25.
+/// Block bytes b[i] = (73 i + 41) mod 256, d = 0.5, dmin or m = 0.25.
 std::vector<std::byte> vector_block(DType type) {
   std::vector<std::byte> block(format(type).block_bytes);
   for (std::size_t i = 0; i < block.size(); ++i)
     block[i] = static_cast<std::byte>((73 * i + 41) % 256);
-  switch (type) {
-    case DType::Q8_0:
-      put_f16(block.data(), 0.5f);
-      break;
-    case DType::Q6_K:
-      put_f16(block.data() + 208, 0.5f);
-      break;
-    default:
-      put_f16(block.data(), 0.5f);
-      put_f16(block.data() + 2, 0.25f);
+  const std::vector<std::size_t> scales = f16_scales_at(type);
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    put_f16(block.data() + scales[i], i == 0 ? 0.5f : 0.25f);
+  if (type == DType::MXFP4) block[0] = std::byte{126};
+  if (type == DType::NVFP4) {
+    constexpr unsigned kScales[4] = {0x38, 0x40, 0x30, 0x01};
+    for (std::size_t i = 0; i < 4; ++i)
+      block[i] = static_cast<std::byte>(kScales[i]);
   }
   return block;
 }
@@ -48,20 +47,71 @@ void expect_block(DType type, const std::vector<Sample>& samples, double sum, do
   EXPECT_NEAR(q, squares, squares * 1e-8);
 }
 
-TEST(Decode, Q8_0BlockHasTheReferenceValues) {
-  expect_block(DType::Q8_0, {{0, -34.5f}, {1, 2}, {15, 1}, {16, 37.5f}, {31, -55}}, -24, 43036);
+struct KnownBlock {
+  DType type;
+  std::vector<Sample> samples;
+  double sum, squares;
+};
+const KnownBlock kKnownBlocks[] = {
+    {DType::Q8_0, {{0, -34.5f}, {1, 2}, {15, 1}, {16, 37.5f}, {31, -55}}, -24, 43036},
+    {DType::Q4_0, {{0, 1.5f}, {1, -2}, {15, -3}, {16, 1.5f}, {31, -4}}, -16.5, 180.25},
+    {DType::Q4_1, {{0, 6.75f}, {1, 3.25f}, {15, 2.25f}, {16, 2.25f}, {31, 4.75f}}, 120.5, 612.5},
+    {DType::Q5_0, {{0, 7.5f}, {1, 4}, {15, -5}, {16, 6.5f}, {31, 1}}, -22.5, 925.25},
+    {DType::Q5_1, {{0, 8.75f}, {1, 5.25f}, {15, 12.25f}, {16, 11.75f}, {31, 5.75f}}, 258.5, 2648.5},
+    {DType::Q2_K, {{0, 4}, {1, 8.5f}, {33, -2.75f}, {130, -0.25f}, {255, -1.75f}}, 1021.5, 12473.5},
+    {DType::Q3_K, {{0, -3.5f}, {1, 7}, {33, 0}, {130, -12}, {255, -12}}, 117, 102658.5},
+    {DType::Q4_K,
+     {{0, 46.25f}, {1, 0.75f}, {33, -14.5f}, {130, 109.25f}, {255, -5.75f}},
+     26676,
+     5510913},
+    {DType::Q5_K,
+     {{0, 150.25f}, {1, 0.75f}, {33, 183.5f}, {130, 109.25f}, {255, -5.75f}},
+     55036,
+     23305097},
+    {DType::Q6_K, {{0, 80.5f}, {1, -23}, {33, -1845}, {130, 661.5f}, {255, 144}}, -7422, 124143365},
+    {DType::IQ4_NL, {{0, 19}, {1, -24.5f}, {15, -41.5f}, {16, 19}, {31, -63.5f}}, -240.5, 38531.75},
+    {DType::IQ4_XS,
+     {{0, -1508}, {1, 362.5f}, {33, 50}, {130, 552.5f}, {255, -375}},
+     -3225,
+     113442864},
+    {DType::MXFP4, {{0, 0.5f}, {1, -0.75f}, {15, -0.25f}, {16, 3}, {31, -0.75f}}, 6.25, 70.0625},
+    {DType::NVFP4,
+     {{0, -3}, {1, 4}, {17, -8}, {33, 2}, {63, 0.001953125f}},
+     15.517578125,
+     637.500389},
+};
+
+TEST(Decode, BlocksHaveTheReferenceValues) {
+  std::size_t quantised = 0;
+  for (const DType type : all_types())
+    if (format(type).block_elements > 1) ++quantised;
+  EXPECT_EQ(std::size(kKnownBlocks), quantised);
+  for (const KnownBlock& known : kKnownBlocks) {
+    SCOPED_TRACE(format(known.type).name);
+    expect_block(known.type, known.samples, known.sum, known.squares);
+  }
 }
-TEST(Decode, Q4_KBlockHasTheReferenceValues) {
-  expect_block(DType::Q4_K, {{0, 46.25f}, {1, 0.75f}, {33, -14.5f}, {130, 109.25f}, {255, -5.75f}},
-               26676, 5510913);
-}
-TEST(Decode, Q5_KBlockHasTheReferenceValues) {
-  expect_block(DType::Q5_K, {{0, 150.25f}, {1, 0.75f}, {33, 183.5f}, {130, 109.25f}, {255, -5.75f}},
-               55036, 23305097);
-}
-TEST(Decode, Q6_KBlockHasTheReferenceValues) {
-  expect_block(DType::Q6_K, {{0, 80.5f}, {1, -23}, {33, -1845}, {130, 661.5f}, {255, 144}}, -7422,
-               124143365);
+
+/// tests/golden/quant/make_blocks.py: random blocks, edges of every scale.
+TEST(Decode, GoldenBlocksAreBitEqual) {
+  std::ifstream in(PONDER_SOURCE_DIR "/tests/golden/quant/blocks.bin", std::ios::binary);
+  ASSERT_TRUE(in);
+  std::size_t formats = 0;
+  for (std::uint32_t head[2]; in.read(reinterpret_cast<char*>(head), sizeof head); ++formats) {
+    const std::optional<DType> type = dtype_of_gguf(head[0]);
+    ASSERT_TRUE(type) << head[0];
+    SCOPED_TRACE(format(*type).name);
+    std::vector<std::byte> blocks(head[1] * format(*type).block_bytes);
+    std::vector<float> want(head[1] * format(*type).block_elements), got(want.size());
+    in.read(reinterpret_cast<char*>(blocks.data()), static_cast<std::streamsize>(blocks.size()));
+    in.read(reinterpret_cast<char*>(want.data()), static_cast<std::streamsize>(want.size() * 4));
+    ASSERT_TRUE(in);
+    decode(*type, blocks.data(), static_cast<std::int64_t>(got.size()), got.data());
+    for (std::size_t i = 0; i < want.size(); ++i)
+      ASSERT_EQ(bits_of_float(got[i]), bits_of_float(want[i]))
+          << "element " << i << ": " << got[i] << " instead of " << want[i];
+  }
+  EXPECT_EQ(formats, std::size(kKnownBlocks));
 }
 
 TEST(Float, EveryF16ConvertsToItsValueAndBack) {
@@ -134,6 +184,18 @@ TEST_P(PackedLayout, KeepsTheBlocksOfCompletelyRandomBytes) {
       ASSERT_TRUE((std::isnan(want[i]) && std::isnan(got[i])) ||
                   bits_of_float(want[i]) == bits_of_float(got[i]));
   }
+}
+
+TEST_P(PackedLayout, ScaleMultipliesEveryElement) {
+  const DType type = GetParam();
+  PackedWeight packed(type, 16, 256, random_rows(type, 16, 256, 13));
+  std::vector<float> want(256), got(256);
+  packed.weight.decode_row(5, want.data());
+  packed.weight.scale = 0.37f;
+  packed.weight.decode_row(5, got.data());
+  for (float& v : want)
+    v *= 0.37f;
+  EXPECT_TRUE(same_bits(want, got));
 }
 
 TEST_P(PackedLayout, IsTheSameWhateverSlabsItWasPackedFrom) {
