@@ -70,27 +70,50 @@ struct LayerStep {
               const std::array<kernels::MatMulOutput, Count>& outputs) const {
     ops.matmul(stream, {.x = x, .n = n, .outputs = outputs, .workspace = scratch.matmul});
   }
+  /// scratch.x += scratch.out
+  void add_out() const {
+    ops.add(stream,
+            {.a = scratch.x, .b = scratch.out, .y = scratch.x, .count = rows * config.hidden});
+  }
   void rms_norm(const float* x, const float* weight, float* y, std::int64_t n) const {
     ops.rms_norm(
         stream, {.x = x, .w = weight, .y = y, .rows = n, .cols = config.hidden, .eps = config.eps});
   }
 };
 
+inline std::uint64_t padded_floats(std::int64_t count) {
+  return kernels::Arena::padded(static_cast<std::size_t>(count) * sizeof(float));
+}
+
 /// Bytes of `wide` that each part takes for n rows.
 std::uint64_t attention_scratch(const DecoderConfig& config, std::int64_t n);
 std::uint64_t delta_net_scratch(const DecoderConfig& config, std::int64_t n);
-std::uint64_t dense_scratch(const DecoderConfig& config, std::int64_t n);
+std::uint64_t feed_forward_scratch(const DecoderConfig& config, std::int64_t n);
 std::uint64_t mixture_scratch(const DecoderConfig& config, std::int64_t n);
+std::uint64_t draft_scratch(const DecoderConfig& config, std::int64_t n);
 
-/// `index` counts the attention layers of the model (that is the layer of a KV page); the draft
-/// layer's is their number.
+/// Cosines and sines of all rows' positions, into scratch.rope.
+void rope_rows(const LayerStep& step, const float* divisors);
+
+/// `index` counts the attention layers of the model (the layer of a KV page); the draft layer's is
+/// their number.
 void attention_layer(const LayerStep& step, const AttentionWeights& weights, std::int64_t index);
+/// Its halves. Normalises and rotates k [rows, kv_heads, head_dim] in place; stores k and v.
+void store_keys(const LayerStep& step, const AttentionWeights& weights, std::int64_t index,
+                float* k, const float* v);
+/// From the projected q [rows, heads, (query, gate), head_dim], changed in place, to scratch.out;
+/// y [rows, heads, head_dim] is overwritten.
+void attend(const LayerStep& step, const AttentionWeights& weights, std::int64_t index, float* q,
+            float* y);
+
 /// `index` counts the recurrent layers.
 void delta_net_layer(const LayerStep& step, const DeltaNetWeights& weights, std::int64_t index);
-void dense_feed_forward(const LayerStep& step, const DenseWeights& weights, std::int64_t n);
+/// Applies the first `rows` rows on trial to the state of recurrent layer `index`.
+void keep_delta_net(const LayerStep& step, DecoderSequence& sequence, std::int64_t index,
+                    std::int64_t rows);
+
+void feed_forward(const LayerStep& step, FeedForward kind, const DecoderLayer& layer);
+/// The router, the chosen experts and the shared one (mixture.cc), of n rows.
 void mixture_feed_forward(const LayerStep& step, const MixtureWeights& weights, std::int64_t n);
-/// rope table rows [rot] for positions first..: the pairing is the attention layer's affair.
-void rope_rows(const DecoderConfig& config, const float* divisors, std::int64_t first,
-               std::int64_t n, float* table);
 
 }  // namespace ponder::models

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/models/decoder_load.h"
+
 namespace ponder::models {
 namespace {
 
@@ -30,22 +32,39 @@ Result<const Architecture*> find(const artifact::Gguf& file) {
       "Use a Qwen3.5-family file (general.architecture qwen35).");
 }
 
+/// Of a file that can be loaded.
+Result<DecoderPlan> plan_of(const artifact::Gguf& file, const LoadOptions& options) {
+  TRY(const Architecture* const architecture, find(file));
+  auto config = architecture->read_config(file);
+  if (config) {
+    const std::vector<std::string> faults = check_decoder(file, *config);
+    if (faults.empty()) return plan_decoder(file, std::move(*config), options);
+    config = fail(ErrorCode::engine_error, faults.front());
+  }
+  Error error = std::move(config).error();
+  error.message = fmt::format("{} is not usable: {}", file.path().string(), error.message);
+  return fail(std::move(error));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::load(const artifact::Gguf& file, const LoadOptions& options) {
-  TRY(const Architecture* const architecture, find(file));
-  return architecture->load(file, options);
+  TRY(DecoderPlan plan, plan_of(file, options));
+  TRY_VOID(check_memory(decoder_memory_need(file, plan)));
+  return load_decoder(file, std::move(plan));
 }
 
 Result<MemoryNeed> memory_need(const artifact::Gguf& file, const LoadOptions& options) {
-  TRY(const Architecture* const architecture, find(file));
-  return architecture->memory_need(file, options);
+  TRY(const DecoderPlan plan, plan_of(file, options));
+  return decoder_memory_need(file, plan);
 }
 
 std::vector<std::string> unsupported(const artifact::Gguf& file) {
   const auto architecture = find(file);
   if (!architecture) return {architecture.error().message};
-  return (*architecture)->unsupported(file);
+  const auto config = (*architecture)->read_config(file);
+  if (!config) return {config.error().message};
+  return check_decoder(file, *config);
 }
 
 }  // namespace ponder::models

@@ -1,18 +1,19 @@
 #pragma once
-// The architectures this build computes. Adding one is a file here and a line in registry.cc.
+// The architectures this build computes. Adding one is a file that reads its metadata into a
+// DecoderConfig, and a line in registry.cc.
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/models/decoder.h"
 #include "engine/models/model.h"
 
 namespace ponder::models {
 
 struct Architecture {
   std::string_view name;  ///< general.architecture
-  Result<std::unique_ptr<Model>> (*load)(const artifact::Gguf&, const LoadOptions&);
-  Result<MemoryNeed> (*memory_need)(const artifact::Gguf&, const LoadOptions&);
-  std::vector<std::string> (*unsupported)(const artifact::Gguf&);
+  /// Reads and checks the metadata. The error names the key at fault and its value.
+  Result<DecoderConfig> (*read_config)(const artifact::Gguf&);
 };
 
 extern const Architecture kQwen35;

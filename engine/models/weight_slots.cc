@@ -36,7 +36,7 @@ std::vector<std::uint64_t> without_ones(const std::vector<std::uint64_t>& extent
 }
 
 bool same_shape(const artifact::TensorInfo& info, const WeightSlot& slot) {
-  if (slot.extents.size() == 2 && !slot.conv_taps) return info.extents == slot.extents;
+  if (slot.extents.size() >= 2 && !slot.conv_taps) return info.extents == slot.extents;
   return without_ones(info.extents) == without_ones(slot.extents);
 }
 
@@ -57,10 +57,10 @@ Result<void> load_vector(const artifact::Gguf& file, const artifact::TensorInfo&
   return {};
 }
 
+/// Number `index` of the matrices [cols, rows] that the tensor holds.
 Result<void> load_matrix(const artifact::Gguf& file, const artifact::TensorInfo& info,
-                         const WeightSlot& slot, kernels::Arena& arena,
-                         const kernels::Stream& stream) {
-  kernels::Weight& weight = *slot.matrix;
+                         const WeightSlot& slot, std::uint64_t index, kernels::Weight& weight,
+                         kernels::Arena& arena, const kernels::Stream& stream) {
   weight.type = info.type;
   weight.cols = static_cast<std::int64_t>(slot.extents[0]);
   weight.rows = static_cast<std::int64_t>(slot.extents[1]);
@@ -69,6 +69,7 @@ Result<void> load_matrix(const artifact::Gguf& file, const artifact::TensorInfo&
   weight.data = memory;
 
   const std::uint64_t row_bytes = kernels::Weight::source_row_bytes(weight.type, weight.cols);
+  const std::uint64_t start = index * static_cast<std::uint64_t>(weight.rows) * row_bytes;
   constexpr std::int64_t kPanel = kernels::Weight::kPanelRows;
   const std::int64_t slab_rows =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(kSlabBytes / (row_bytes * kPanel))) *
@@ -86,7 +87,8 @@ Result<void> load_matrix(const artifact::Gguf& file, const artifact::TensorInfo&
       const std::int64_t first = slab * slab_rows;
       const std::int64_t count = std::min(slab_rows, weight.rows - first);
       const std::span<std::byte> rows(buffer.data(), static_cast<std::size_t>(count) * row_bytes);
-      if (auto read = file.read_part(info, static_cast<std::uint64_t>(first) * row_bytes, rows);
+      if (auto read =
+              file.read_part(info, start + static_cast<std::uint64_t>(first) * row_bytes, rows);
           !read) {
         const std::lock_guard lock(mutex);
         outcome = std::move(read);
@@ -134,11 +136,12 @@ std::uint64_t slot_bytes(const artifact::Gguf& file, const std::vector<WeightSlo
     const artifact::TensorInfo* info = find(file, slot);
     if (slot.vector != nullptr) {
       total += kernels::Arena::padded(elements(slot) * sizeof(float));
-    } else if (slot.matrix != nullptr) {
+    } else if (slot.matrix != nullptr || slot.experts != nullptr) {
       CHECK(info != nullptr);
-      total += kernels::Arena::padded(
-          kernels::Weight::packed_bytes(info->type, static_cast<std::int64_t>(slot.extents[1]),
-                                        static_cast<std::int64_t>(slot.extents[0])));
+      const std::uint64_t count = slot.experts != nullptr ? slot.extents[2] : 1;
+      total += count * kernels::Arena::padded(kernels::Weight::packed_bytes(
+                           info->type, static_cast<std::int64_t>(slot.extents[1]),
+                           static_cast<std::int64_t>(slot.extents[0])));
     }
   }
   return total;
@@ -150,7 +153,13 @@ Result<void> load_slots(const artifact::Gguf& file, const std::vector<WeightSlot
     const artifact::TensorInfo* info = find(file, slot);
     CHECK_MSG(info != nullptr, slot.name);
     if (slot.vector != nullptr) TRY_VOID(load_vector(file, *info, slot, arena));
-    if (slot.matrix != nullptr) TRY_VOID(load_matrix(file, *info, slot, arena, stream));
+    if (slot.matrix != nullptr)
+      TRY_VOID(load_matrix(file, *info, slot, 0, *slot.matrix, arena, stream));
+    if (slot.experts != nullptr) {
+      slot.experts->resize(slot.extents[2]);
+      for (std::uint64_t e = 0; e < slot.extents[2]; ++e)
+        TRY_VOID(load_matrix(file, *info, slot, e, (*slot.experts)[e], arena, stream));
+    }
   }
   return {};
 }

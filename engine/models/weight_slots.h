@@ -13,13 +13,14 @@
 
 namespace ponder::models {
 
-/// One tensor and its place: `matrix` or `vector`, in the hands of whoever owns the weights; with
-/// neither the tensor is checked and not loaded.
+/// One tensor and its place: `matrix`, `vector` or `experts`, in the hands of whoever owns the
+/// weights; with none the tensor is checked and not loaded.
 struct WeightSlot {
   std::string name;
-  std::vector<std::uint64_t> extents;  ///< exact, first = row length
-  kernels::Weight* matrix = nullptr;   ///< kept in the file's precision, packed
-  const float** vector = nullptr;      ///< decoded to f32
+  std::vector<std::uint64_t> extents;               ///< exact, first = row length
+  kernels::Weight* matrix = nullptr;                ///< kept in the file's precision, packed
+  const float** vector = nullptr;                   ///< decoded to f32
+  std::vector<kernels::Weight>* experts = nullptr;  ///< extents [cols, rows, experts]: one each
   bool conv_taps = false;       ///< a vector that is stored [channels, 4] and kept [4, channels]
   std::string other_name = {};  ///< accepted instead of `name`
 };

@@ -165,16 +165,16 @@ TEST(TinyModelRuns, SequencesDoNotDisturbEachOther) {
   EXPECT_EQ(first_difference(expected, mixed, model->vocab()), -1);
 }
 
-TEST(TinyModelRuns, DecodingAllocatesNothing) {
+TEST(TinyModelRuns, DecodingAllocatesOnlyPages) {
   const auto model = load_bytes(tiny_qwen35({}).bytes(), kOptions);
   const auto sequence = model->new_sequence();
   std::vector<float> logits(static_cast<std::size_t>(model->vocab()));
   const Ids ids = some_ids(model->vocab(), 200);
   ASSERT_TRUE(model->forward(*sequence, std::span(ids).first(1), 1, logits));
   const std::int64_t before = ponder::testing::allocation_count();
-  for (std::size_t i = 1; i < ids.size(); ++i)  // past several blocks of 64 positions
+  for (std::size_t i = 1; i < ids.size(); ++i)  // three pages of 64 positions more
     if (!model->forward(*sequence, std::span(ids).subspan(i, 1), 1, logits)) FAIL();
-  EXPECT_EQ(ponder::testing::allocation_count() - before, 0);
+  EXPECT_EQ(ponder::testing::allocation_count() - before, 3);
 }
 
 TEST(TinyModelRuns, RefusesWhatDoesNotFit) {
