@@ -16,6 +16,8 @@ constexpr std::size_t kMaxTools = 512;
 constexpr std::size_t kMaxToolCalls = 512;
 constexpr std::size_t kMaxStops = 16;
 constexpr std::size_t kMaxStopBytes = 1024;
+constexpr std::size_t kMaxBiases = 1024;
+constexpr std::int64_t kMaxTopLogprobs = 20;
 constexpr std::int64_t kMaxBudget = std::int64_t{1} << 40;
 // Arguments are read from a string inside a body that is itself bounded; nested no deeper than
 // this they still fit when the request is wrapped for the worker.
@@ -216,6 +218,48 @@ Result<std::vector<std::string>> parse_stop(const json::object& body) {
   return stops;
 }
 
+/// {"17": -100, ...}
+Result<std::vector<std::pair<std::int32_t, float>>> parse_logit_bias(const json::object& body) {
+  std::vector<std::pair<std::int32_t, float>> biases;
+  const json::value* value = body.if_contains("logit_bias");
+  if (!value || value->is_null()) return biases;
+  const auto refuse = [](std::string what) {
+    return bad("logit_bias",
+               "\"logit_bias\" must be an object of token ids and numbers from -100 "
+               "to 100: " +
+                   std::move(what));
+  };
+  const json::object* object = value->if_object();
+  if (!object) return refuse("it is no object");
+  if (object->size() > kMaxBiases) return refuse(fmt::format("at most {} ids", kMaxBiases));
+  for (const auto& [key, bias] : *object) {
+    const std::string_view text = key;
+    std::int32_t id = -1;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), id);
+    if (problem != std::errc() || end != text.data() + text.size() || id < 0)
+      return refuse(fmt::format("\"{}\" is no token id", text.substr(0, 40)));
+    const double number = bias.is_number() ? bias.to_number<double>() : 1000;
+    if (!(number >= -100 && number <= 100))
+      return refuse(fmt::format("the bias of {} is {}", id, to_json(bias).substr(0, 40)));
+    biases.emplace_back(id, static_cast<float>(number));
+  }
+  return biases;
+}
+
+/// "logprobs": true asks for them, "top_logprobs": n for n alternatives as well.
+Result<std::optional<int>> parse_logprobs(const json::object& body) {
+  // The older completions API has a number there; that door reads it itself.
+  const json::value* asked = body.if_contains("logprobs");
+  if (asked && asked->is_number()) return std::optional<int>();
+  TRY(const bool wanted, bool_field(body, "logprobs", false));
+  TRY(const std::optional<std::int64_t> top,
+      optional_int(body, "top_logprobs", 0, kMaxTopLogprobs));
+  if (!wanted && top.value_or(0) > 0)
+    return bad("top_logprobs", "\"top_logprobs\" needs \"logprobs\": true");
+  if (!wanted) return std::optional<int>();
+  return std::optional<int>(static_cast<int>(top.value_or(0)));
+}
+
 }  // namespace
 
 bool thinks(const Effort& effort) {
@@ -302,6 +346,8 @@ Result<SamplingParams> parse_sampling(const json::object& body) {
     }
   }
   TRY(params.stop, parse_stop(body));
+  TRY(params.logit_bias, parse_logit_bias(body));
+  TRY(params.top_logprobs, parse_logprobs(body));
   return params;
 }
 

@@ -81,6 +81,21 @@ Result<void> get(const json::object& object, std::string_view key,
   return {};
 }
 
+Result<void> get_logit_bias(const json::object& object, SamplingParams& params) {
+  const json::value* biases = object.if_contains("logit_bias");
+  if (!biases) return {};
+  if (!biases->is_array()) return malformed("logit_bias");
+  for (const json::value& entry : biases->as_array()) {
+    const json::array* pair = entry.if_array();
+    if (!pair || pair->size() != 2 || !pair->at(0).is_int64() || pair->at(0).as_int64() < 0 ||
+        pair->at(0).as_int64() > INT32_MAX || !pair->at(1).is_number())
+      return malformed("logit_bias");
+    params.logit_bias.emplace_back(static_cast<std::int32_t>(pair->at(0).as_int64()),
+                                   static_cast<float>(pair->at(1).to_number<double>()));
+  }
+  return {};
+}
+
 }  // namespace
 
 json::object encode(const ChatRequest& request) {
@@ -133,6 +148,13 @@ json::object encode(const SamplingParams& params) {
       stops.emplace_back(stop);
     object["stop"] = std::move(stops);
   }
+  if (!params.logit_bias.empty()) {
+    json::array biases;
+    for (const auto& [id, bias] : params.logit_bias)
+      biases.push_back(json::array{id, static_cast<double>(bias)});
+    object["logit_bias"] = std::move(biases);
+  }
+  put(object, "top_logprobs", params.top_logprobs);
   return object;
 }
 
@@ -162,6 +184,11 @@ Result<SamplingParams> decode_sampling(const json::object& object) {
       if (!stop.is_string()) return malformed("stop");
       params.stop.emplace_back(stop.as_string());
     }
+  }
+  TRY_VOID(get_logit_bias(object, params));
+  if (has_field(object, "top_logprobs")) {
+    TRY(const std::int64_t top, int_field(object, "top_logprobs", 0, 0, 1024));
+    params.top_logprobs = static_cast<int>(top);
   }
   return params;
 }

@@ -70,6 +70,8 @@ struct TokenLogprobs {
   std::int32_t id = 0;
   double logprob = 0;
   std::vector<std::pair<std::int32_t, double>> top = {};
+  std::string bytes = {};                   ///< of the token; may be part of a character
+  std::vector<std::string> top_bytes = {};  ///< of each of `top`
 };
 
 /// Text of whole UTF-8 characters, and the tokens that made it (all tokens so far are the

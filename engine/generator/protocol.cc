@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "engine/base/utf8.h"
 
@@ -20,6 +21,7 @@ enum Type : std::uint8_t {
   kStart,
   kCancel,
   kPing,
+  kAnswerNow,
   kHello = 65,
   kRefused,
   kPlanned,
@@ -105,6 +107,9 @@ json::object encode_request(const GenerationRequest& r) {
                  {"budgets", encode(r.budgets)},
                  {"ignore_eos", r.ignore_eos}};
   if (r.raw_prompt) o["raw_prompt"] = *r.raw_prompt;
+  if (r.on_limit == OnLimit::answer) o["answer_on_limit"] = true;
+  if (!r.schema.empty()) o["schema"] = r.schema;
+  if (!r.resume.empty()) o["resume"] = ids_array(r.resume);
   return o;
 }
 
@@ -119,6 +124,15 @@ Result<GenerationRequest> decode_request(const json::object& o) {
   TRY(r.ignore_eos, strict(bool_field(o, "ignore_eos", false)));
   if (has_field(o, "raw_prompt")) {
     TRY(r.raw_prompt, text_field(o, "raw_prompt"));
+  }
+  TRY(const bool answer, strict(bool_field(o, "answer_on_limit", false)));
+  if (answer) r.on_limit = OnLimit::answer;
+  if (has_field(o, "schema")) {
+    TRY(const json::object* schema, object_field(o, "schema"));
+    r.schema = *schema;
+  }
+  if (has_field(o, "resume")) {
+    TRY(r.resume, ids_field(o, "resume"));
   }
   return r;
 }
@@ -148,6 +162,77 @@ Result<Error> decode_error(const json::object& o) {
     e.details[std::string(key)] = value.as_int64();
   }
   return e;
+}
+
+/// Bytes that may be part of a character, as JSON can carry them.
+std::string hex_of(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+Result<std::string> bytes_of_hex(const json::value& value) {
+  const auto digit = [](char c) { return c >= 'a' && c <= 'f' ? c - 'a' + 10 : c - '0'; };
+  const json::string* text = value.if_string();
+  if (!text || text->size() % 2 != 0 ||
+      std::string_view(*text).find_first_not_of("0123456789abcdef") != std::string_view::npos)
+    return broken("a token's bytes must be in hexadecimal");
+  std::string out;
+  for (std::size_t i = 0; i < text->size(); i += 2)
+    out += static_cast<char>(digit((*text)[i]) * 16 + digit((*text)[i + 1]));
+  return out;
+}
+
+/// [id, logarithm, bytes], and after the one taken those in its place.
+json::array encode_logprob(std::int32_t id, double logprob, std::string_view bytes) {
+  return {id, finite(logprob), hex_of(bytes)};
+}
+
+json::array encode_logprobs(const std::vector<TokenLogprobs>& all) {
+  json::array out;
+  for (const TokenLogprobs& one : all) {
+    json::array row{encode_logprob(one.id, one.logprob, one.bytes)};
+    for (std::size_t i = 0; i < one.top.size(); ++i)
+      row.push_back(encode_logprob(one.top[i].first, one.top[i].second,
+                                   i < one.top_bytes.size() ? one.top_bytes[i] : ""));
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+Result<std::vector<TokenLogprobs>> decode_logprobs(const json::value& value) {
+  const auto wrong = [] { return broken("\"logprobs\" are malformed"); };
+  if (!value.is_array()) return wrong();
+  std::vector<TokenLogprobs> all;
+  for (const json::value& row : value.as_array()) {
+    if (!row.is_array() || row.as_array().empty()) return wrong();
+    TokenLogprobs one;
+    bool first = true;
+    for (const json::value& entry : row.as_array()) {
+      const json::array* a = entry.if_array();
+      if (!a || a->size() != 3 || !a->at(0).is_int64() || a->at(0).as_int64() < 0 ||
+          a->at(0).as_int64() > INT32_MAX || !a->at(1).is_number())
+        return wrong();
+      const auto id = static_cast<std::int32_t>(a->at(0).as_int64());
+      const auto logprob = a->at(1).to_number<double>();
+      TRY(std::string bytes, bytes_of_hex(a->at(2)));
+      if (std::exchange(first, false)) {
+        one.id = id;
+        one.logprob = logprob;
+        one.bytes = std::move(bytes);
+      } else {
+        one.top.emplace_back(id, logprob);
+        one.top_bytes.push_back(std::move(bytes));
+      }
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
 }
 
 json::object encode_plan(const PromptPlan& p) {
@@ -224,6 +309,9 @@ Encoded encode_body(const Cancel& m) {
 Encoded encode_body(const Ping& m) {
   return {kPing, {{"number", m.number}}};
 }
+Encoded encode_body(const AnswerNow& m) {
+  return {kAnswerNow, {{"id", m.id}}};
+}
 Encoded encode_body(const Hello& m) {
   return {kHello,
           {{"version", m.version},
@@ -253,22 +341,24 @@ Encoded encode_body(const Tokenized& m) {
   return {kTokenized, std::move(o)};
 }
 Encoded encode_body(const Of<Started>& m) {
-  return {kStarted,
-          {{"id", m.id},
-           {"plan", encode_plan(m.event.plan)},
-           {"cached_tokens", m.event.cached_tokens},
-           {"cache_path", m.event.cache_path},
-           {"miss_reason", m.event.miss_reason}}};
+  json::object o{{"id", m.id},
+                 {"plan", encode_plan(m.event.plan)},
+                 {"cached_tokens", m.event.cached_tokens},
+                 {"cache_path", m.event.cache_path},
+                 {"miss_reason", m.event.miss_reason}};
+  if (m.event.diverged_at) o["diverged_at"] = *m.event.diverged_at;
+  return {kStarted, std::move(o)};
 }
 Encoded encode_body(const Of<PrefillProgress>& m) {
   return {kPrefill, {{"id", m.id}, {"done", m.event.done}, {"total", m.event.total}}};
 }
 Encoded encode_body(const Of<Delta>& m) {
-  return {kDelta,
-          {{"id", m.id},
-           {"channel", m.event.channel == Channel::reasoning ? "reasoning" : "answer"},
-           {"text", m.event.text},
-           {"tokens", ids_array(m.event.tokens)}}};
+  json::object o{{"id", m.id},
+                 {"channel", m.event.channel == Channel::reasoning ? "reasoning" : "answer"},
+                 {"text", m.event.text},
+                 {"tokens", ids_array(m.event.tokens)}};
+  if (!m.event.logprobs.empty()) o["logprobs"] = encode_logprobs(m.event.logprobs);
+  return {kDelta, std::move(o)};
 }
 Encoded encode_body(const Of<ToolCallMade>& m) {
   return {kToolCall,
@@ -281,6 +371,7 @@ Encoded encode_body(const Of<Ended>& m) {
   json::object o{
       {"id", m.id}, {"finish", to_string(m.event.finish)}, {"usage", encode_usage(m.event.usage)}};
   if (m.event.error) o["error"] = encode_error(*m.event.error);
+  if (m.event.forced_answer) o["forced_answer"] = true;
   return {kEnded, std::move(o)};
 }
 Encoded encode_body(const Pong& m) {
@@ -359,6 +450,9 @@ Result<FromWorker> decode_started(const json::object& o) {
   TRY(m.event.cached_tokens, count_field(o, "cached_tokens"));
   TRY(m.event.cache_path, text_field(o, "cache_path"));
   TRY(m.event.miss_reason, text_field(o, "miss_reason"));
+  if (has_field(o, "diverged_at")) {
+    TRY(m.event.diverged_at, count_field(o, "diverged_at"));
+  }
   return m;
 }
 
@@ -370,6 +464,9 @@ Result<FromWorker> decode_delta(const json::object& o) {
   m.event.channel = channel == "reasoning" ? Channel::reasoning : Channel::answer;
   TRY(m.event.text, text_field(o, "text"));
   TRY(m.event.tokens, ids_field(o, "tokens"));
+  if (const json::value* logprobs = o.if_contains("logprobs")) {
+    TRY(m.event.logprobs, decode_logprobs(*logprobs));
+  }
   return m;
 }
 
@@ -400,6 +497,7 @@ Result<FromWorker> decode_ended(const json::object& o) {
     TRY(const json::object* error, object_field(o, "error"));
     TRY(m.event.error, decode_error(*error));
   }
+  TRY(m.event.forced_answer, strict(bool_field(o, "forced_answer", false)));
   if (m.event.finish == Finish::failed && !m.event.error)
     return broken("a failure without its error");
   return m;
@@ -446,6 +544,11 @@ Result<ToWorker> decode_to_worker(const Frame& frame) {
     case kPing: {
       Ping m;
       TRY(m.number, id_field(o, "number"));
+      return m;
+    }
+    case kAnswerNow: {
+      AnswerNow m;
+      TRY(m.id, id_field(o, "id"));
       return m;
     }
     default:

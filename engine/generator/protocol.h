@@ -16,7 +16,7 @@
 
 namespace ponder::protocol {
 
-inline constexpr std::int64_t kVersion = 1;
+inline constexpr std::int64_t kVersion = 2;
 inline constexpr std::size_t kMaxPayload = 64u << 20;
 
 /// How a worker tells the reason of its end by its exit code. 0: the daemon closed the socket.
@@ -45,7 +45,10 @@ struct Cancel {
 struct Ping {
   std::uint64_t number = 0;
 };
-using ToWorker = std::variant<PlanCall, TokenizeCall, Start, Cancel, Ping>;
+struct AnswerNow {
+  GenerationId id = 0;
+};
+using ToWorker = std::variant<PlanCall, TokenizeCall, Start, Cancel, Ping, AnswerNow>;
 
 // Worker to daemon. The first frame is Hello or Refused.
 struct Hello {

@@ -73,6 +73,7 @@ struct Generation {
   bool sent = false;
   bool started = false;
   bool cancelled = false;
+  bool answer_now = false;
   Time asked = {};
   Time last_event = {};
   Time first_token = {};
@@ -106,7 +107,10 @@ struct NewGeneration {
 struct CancelGeneration {
   GenerationId id;
 };
-using Command = std::variant<NewCall, NewGeneration, CancelGeneration>;
+struct AnswerGeneration {
+  GenerationId id;
+};
+using Command = std::variant<NewCall, NewGeneration, CancelGeneration, AnswerGeneration>;
 
 /// Why a worker is over.
 enum class Cause { by_itself, bad_frame, stalled };
@@ -145,6 +149,9 @@ std::vector<std::string> arguments_of(const WorkerOptions& o) {
   if (o.n_ctx > 0) add("--ctx", std::to_string(o.n_ctx));
   if (o.threads > 0) add("--threads", std::to_string(o.threads));
   if (!o.stub && !o.kv.empty()) add("--kv", o.kv);
+  if (o.device_state_mib) add("--device-state-mib", std::to_string(*o.device_state_mib));
+  if (o.host_state_mib) add("--host-state-mib", std::to_string(*o.host_state_mib));
+  add("--spec", std::to_string(o.spec));
   return argv;
 }
 
@@ -342,7 +349,7 @@ class WorkerGenerator::Supervisor {
     g.asked = now();
     g.deadline = after(g.asked, options_.load_wait_s);
     const auto [it, fresh] = generations_.emplace(c.id, std::move(g));
-    if (ready_) send_generation(it->second);
+    if (ready_) send_generation(c.id, it->second);
   }
 
   void take(CancelGeneration& c) {
@@ -358,16 +365,28 @@ class WorkerGenerator::Supervisor {
     g.sink->on_ended({Finish::cancelled, g.usage, {}});
   }
 
+  void take(AnswerGeneration& c) {
+    const auto it = generations_.find(c.id);
+    if (it == generations_.end()) return;
+    it->second.answer_now = true;
+    if (it->second.sent) send_answer_now(c.id);
+  }
+
+  void send_answer_now(GenerationId id) {
+    send(protocol::encode(protocol::ToWorker(protocol::AnswerNow{id})).value());
+  }
+
   void send_call(Call& call) {
     call.sent = true;
     call.deadline = after(now(), options_.stall_s);
     send(call.frame);  // kept, to be sent again when this worker dies
   }
 
-  void send_generation(Generation& g) {
+  void send_generation(GenerationId id, Generation& g) {
     g.sent = true;
     g.last_event = now();
     send(std::exchange(g.frame, {}));
+    if (g.answer_now) send_answer_now(id);
   }
 
   // --- the worker ---------------------------------------------------------------------------
@@ -593,7 +612,7 @@ class WorkerGenerator::Supervisor {
     for (auto& [id, call] : calls_)
       send_call(call);
     for (auto& [id, g] : generations_)
-      send_generation(g);
+      send_generation(id, g);
     return {};
   }
 
@@ -751,6 +770,10 @@ void WorkerGenerator::start(GenerationId id, GenerationRequest request,
 
 void WorkerGenerator::cancel(GenerationId id) {
   supervisor_->post(CancelGeneration{id});
+}
+
+void WorkerGenerator::answer_now(GenerationId id) {
+  supervisor_->post(AnswerGeneration{id});
 }
 
 GeneratorStatus WorkerGenerator::status() const {

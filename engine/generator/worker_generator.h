@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/generator/generator.h"
@@ -31,6 +32,9 @@ struct WorkerOptions {
   std::int64_t n_ctx = 0;                     ///< 0: the model's default
   int threads = 0;                            ///< 0: the machine's cores
   std::string kv = "f16";
+  std::optional<std::int64_t> device_state_mib = {};  ///< for saved states; unset: a share of what
+  std::optional<std::int64_t> host_state_mib = {};    ///< is free; the same for their host copies
+  int spec = -1;               ///< tokens drafted a step: -1 as many as pay, 0 none, 1 to 5
   bool stub = false;           ///< the scripted stub instead of a model
   double stall_s = 60;         ///< no event of a running generation for so long: replace the worker
   double load_wait_s = 60;     ///< how long a call waits for a worker that is loading
@@ -54,6 +58,7 @@ class WorkerGenerator final : public Generator {
                 std::function<void(Result<std::vector<std::int32_t>>)> done) override;
   void start(GenerationId id, GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void cancel(GenerationId id) override;
+  void answer_now(GenerationId id) override;
 
   /// pid is 0 while no worker lives. With `ready` a reason means that the worker has not answered
   /// for more than two seconds. A load that takes more than a second says for how long it has.

@@ -108,8 +108,7 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
     due = id;
   }
   std::optional<TokenLogprobs> logprobs;
-  if (raw)
-    logprobs = TokenLogprobs{id, raw->of(id), raw->top(static_cast<std::size_t>(*top_logprobs_))};
+  if (raw) logprobs = told_logprobs(*raw, id);
   take(id, std::move(logprobs));
   return id;
 }
@@ -217,6 +216,18 @@ void OutputStream::take(text::TokenId id, std::optional<TokenLogprobs> logprobs)
   if (cycling_ && !ignore_eos_) return end(Finish::repetition);
   if (json_ && !thinking() && json_->finished()) return end(Finish::end_token);
   if (const auto limit = limit_reached()) end(*limit);
+}
+
+TokenLogprobs OutputStream::told_logprobs(const sample::LogProbabilities& raw,
+                                          text::TokenId id) const {
+  TokenLogprobs told;
+  told.id = id;
+  told.logprob = raw.of(id);
+  told.bytes = tokenizer_.bytes_of(id);
+  told.top = raw.top(static_cast<std::size_t>(std::max(0, *top_logprobs_)));
+  for (const auto& [other, logprob] : told.top)
+    told.top_bytes.emplace_back(tokenizer_.bytes_of(other));
+  return told;
 }
 
 const text::JsonConstraint::State* OutputStream::json_state() const {

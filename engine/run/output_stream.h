@@ -72,6 +72,7 @@ class OutputStream {
   text::TokenId choose_allowed(std::span<const float> logits,
                                std::span<const sample::Weighted> likely, double u,
                                const text::JsonConstraint::State& state) const;
+  TokenLogprobs told_logprobs(const sample::LogProbabilities& raw, text::TokenId id) const;
   const text::JsonConstraint::State* json_state() const;
   std::int64_t position_after(std::size_t drafts) const;
   /// The states that a token moves, told or not.

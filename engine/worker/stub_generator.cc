@@ -124,6 +124,12 @@ class Stream {
     thinking_ =
         thinks(request_) && (script_.think > 0 || script_.fault == StubFault::endless_thinking);
     usage_.prompt_tokens = plan_.prompt_tokens;
+    for (std::size_t i = 0; i < request_.resume.size(); ++i) {
+      close_thinking_when_due();
+      ++(thinking_ ? usage_.reasoning_tokens : usage_.answer_tokens);
+      ++made_;
+    }
+    resumed_ = made_;
   }
 
   Clock::time_point due() const { return due_; }
@@ -137,6 +143,7 @@ class Stream {
   }
 
   void cancelled() { end(Finish::cancelled); }
+  void answer_now() { asked_to_answer_ = true; }
 
  private:
   bool begin() {
@@ -194,13 +201,13 @@ class Stream {
       return end(Finish::failed,
                  Error{ErrorCode::device_lost, "the stub was told to lose its device"});
 
-    if (thinking_ && thought_enough()) thinking_ = false;
+    close_thinking_when_due();
     if (answer_is_whole()) return end(Finish::end_token);
     emit();
     if (stops_.hit()) return end(Finish::stop_string);
     if (looping() && made_ - script_.after >= kLoopNoticedAfter && !request_.ignore_eos)
       return end(Finish::repetition);
-    if (thinking_ && usage_.reasoning_tokens >= plan_.reasoning_budget && !thought_enough())
+    if (thinking_ && budget_spent() && !thought_enough() && !answers_on_limit())
       return end(Finish::reasoning_exhausted);
     if (limit_reached() && !answer_is_whole()) return end(Finish::output_limit);
     due_ += pause_between_tokens();
@@ -208,6 +215,17 @@ class Stream {
   }
 
   bool looping() const { return script_.fault == StubFault::loop && made_ >= script_.after; }
+
+  bool answers_on_limit() const { return request_.on_limit == OnLimit::answer; }
+  bool budget_spent() const { return usage_.reasoning_tokens >= plan_.reasoning_budget; }
+
+  void close_thinking_when_due() {
+    if (!thinking_) return;
+    const bool enough = thought_enough();
+    if (!enough && !asked_to_answer_ && !(answers_on_limit() && budget_spent())) return;
+    thinking_ = false;
+    forced_ = !enough;
+  }
 
   bool thought_enough() const {
     return usage_.reasoning_tokens >= script_.think && !looping() &&
@@ -239,15 +257,17 @@ class Stream {
     if (fault_now(StubFault::invalid_utf8)) id = kBadBytes, text = replace_invalid(kNotUtf8);
     if (count > 0) text.insert(0, " ");
     delta.tokens = {id};
+    if (request_.sampling.top_logprobs) delta.logprobs = {logprobs_of(id, text)};
     delta.text = thinking_ ? text : stops_.push(text);
     ++count;
     ++made_;
     const Clock::time_point t = Clock::now();
-    if (made_ == 1) {
+    if (made_ == resumed_ + 1) {
       first_token_ = t;
       usage_.ttft_s = Seconds(t - asked_).count();
     } else if (t > first_token_) {
-      usage_.tokens_per_s = static_cast<double>(made_ - 1) / Seconds(t - first_token_).count();
+      usage_.tokens_per_s =
+          static_cast<double>(made_ - resumed_ - 1) / Seconds(t - first_token_).count();
     }
     sink_->on_delta(delta);
   }
@@ -255,8 +275,18 @@ class Stream {
   bool end(Finish finish, std::optional<Error> error = {}) {
     if (const std::string rest = stops_.flush(); !rest.empty())
       sink_->on_delta({Channel::answer, rest, {}});
-    sink_->on_ended({finish, usage_, std::move(error)});
+    sink_->on_ended({finish, usage_, std::move(error), forced_});
     return false;
+  }
+
+  /// It never hesitates.
+  TokenLogprobs logprobs_of(std::int32_t id, const std::string& text) const {
+    TokenLogprobs certain{id, 0, {}, text, {}};
+    if (*request_.sampling.top_logprobs > 0) {
+      certain.top = {{id, 0}};
+      certain.top_bytes = {text};
+    }
+    return certain;
   }
 
   const GenerationRequest request_;
@@ -268,6 +298,9 @@ class Stream {
   std::uint64_t seed_ = 0;
   bool started_ = false;
   bool thinking_ = false;
+  bool asked_to_answer_ = false;
+  bool forced_ = false;
+  std::int64_t resumed_ = 0;  // tokens of an earlier run
   std::int64_t prefill_step_ = 0;
   std::int64_t prefill_steps_ = 1;
   std::int64_t made_ = 0;
@@ -309,6 +342,10 @@ class StubGenerator::Loop {
     if (it == streams_.end()) return;
     it->second->cancelled();
     streams_.erase(it);
+  }
+  void answer_now(GenerationId id) {
+    const auto it = streams_.find(id);
+    if (it != streams_.end()) it->second->answer_now();
   }
 
  private:
@@ -383,6 +420,10 @@ void StubGenerator::start(GenerationId id, GenerationRequest request,
 
 void StubGenerator::cancel(GenerationId id) {
   loop_->post([loop = loop_.get(), id] { loop->cancel(id); });
+}
+
+void StubGenerator::answer_now(GenerationId id) {
+  loop_->post([loop = loop_.get(), id] { loop->answer_now(id); });
 }
 
 GeneratorStatus StubGenerator::status() const {

@@ -117,6 +117,7 @@ class Server {
     generator_.start(m.id, std::move(m.request), std::make_shared<FrameSink>(m.id, out_));
   }
   void take(protocol::Cancel& m) { generator_.cancel(m.id); }
+  void take(protocol::AnswerNow& m) { generator_.answer_now(m.id); }
   void take(protocol::Ping& m) { out_.write(protocol::Pong{m.number}); }
 
   const int socket_;

@@ -24,12 +24,21 @@ GenerationRequest request() {
   r.budgets.max_tokens = 5;
   r.ignore_eos = true;
   r.raw_prompt = "raw";
+  r.on_limit = OnLimit::answer;
+  r.schema = {{"type", "object"}};
+  r.resume = {4, 5, 6};
+  r.sampling.logit_bias = {{7, -100.0f}, {8, 2.5f}};
+  r.sampling.top_logprobs = 3;
   return r;
 }
 
 std::vector<ToWorker> to_worker() {
-  return {PlanCall{1, request()}, TokenizeCall{2, "text", true}, Start{UINT64_MAX, request()},
-          Cancel{3}, Ping{4}};
+  return {PlanCall{1, request()},
+          TokenizeCall{2, "text", true},
+          Start{UINT64_MAX, request()},
+          Cancel{3},
+          Ping{4},
+          AnswerNow{5}};
 }
 
 std::vector<FromWorker> from_worker() {
@@ -43,12 +52,17 @@ std::vector<FromWorker> from_worker() {
           Planned{1, fail(error)},
           Tokenized{2, std::vector<std::int32_t>{1, 2, 3}},
           Tokenized{2, fail(error)},
-          Of<Started>{7, {plan, 5, "device", ""}},
+          Of<Started>{7, {plan, 5, "device", "", 3}},
           Of<PrefillProgress>{7, {5, 10}},
           Of<Delta>{7, {Channel::reasoning, "so", {1, 2}}},
+          Of<Delta>{7,
+                    {Channel::answer,
+                     "so",
+                     {1},
+                     {TokenLogprobs{1, -0.5, {{1, -0.5}, {2, -1.25}}, "so", {"so", "\xC3"}}}}},
           Of<ToolCallMade>{7, {{"c1", "f", {{"a", 1}}}}},
           Of<Ended>{7, ended},
-          Of<Ended>{7, {Finish::end_token, {}, {}}},
+          Of<Ended>{7, {Finish::end_token, {}, {}, true}},
           Pong{9}};
 }
 
