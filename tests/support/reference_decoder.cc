@@ -23,8 +23,9 @@ double silu(double x) {
 
 class Reference {
  public:
-  explicit Reference(const artifact::Gguf& file)
+  Reference(const artifact::Gguf& file, Mistake mistake)
       : file_(file),
+        mistake_(mistake),
         architecture_(file.string("general.architecture").value()),
         hybrid_(architecture_.starts_with("qwen35")) {}
 
@@ -142,11 +143,14 @@ class Reference {
       std::vector<std::size_t> order(experts);
       for (std::size_t e = 0; e < experts; ++e)
         order[e] = e;
-      std::stable_sort(order.begin(), order.end(),
-                       [&](std::size_t a, std::size_t b) { return p[a] > p[b]; });
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        if (mistake_ == Mistake::higher_expert_wins_ties && p[a] == p[b]) return a > b;
+        return p[a] > p[b];
+      });
       double chosen = 0;
       for (std::size_t r = 0; r < used; ++r)
         chosen += p[order[r]];
+      if (mistake_ == Mistake::no_renormalisation) chosen = 1;
       Row y(x.size());
       for (std::size_t r = 0; r < used; ++r) {
         const Row one = expert(x, order[r], experts);
@@ -154,7 +158,9 @@ class Reference {
           y[i] += p[order[r]] / chosen * one[i];
       }
       if (holds("ffn_gate_inp_shexp.weight")) {
-        const double gate = sigmoid(times("ffn_gate_inp_shexp.weight", x)[0]);
+        const double gate = mistake_ == Mistake::no_shared_gate
+                                ? 1
+                                : sigmoid(times("ffn_gate_inp_shexp.weight", x)[0]);
         const Row shared = gated(times("ffn_gate_shexp.weight", x), times("ffn_up_shexp.weight", x),
                                  "ffn_down_shexp.weight", 0, 1);
         for (std::size_t i = 0; i < y.size(); ++i)
@@ -187,8 +193,10 @@ class Reference {
       double angle =
           static_cast<double>(position) *
           std::pow(number("rope.freq_base"), -static_cast<double>(i) / static_cast<double>(half));
-      if (holds("rope_freqs.weight")) angle /= static_cast<double>(tensor("rope_freqs.weight")[i]);
-      const bool neighbours = architecture_ == "llama";
+      if (mistake_ != Mistake::no_rope_divisors && holds("rope_freqs.weight"))
+        angle /= static_cast<double>(tensor("rope_freqs.weight")[i]);
+      const bool neighbours =
+          (architecture_ == "llama") != (mistake_ == Mistake::other_rope_pairing);
       double& a = head[neighbours ? 2 * i : i];
       double& b = head[neighbours ? 2 * i + 1 : i + half];
       const double before = a;
@@ -199,7 +207,7 @@ class Reference {
   }
   /// The norm of a head where the model has one.
   Row head_norm(const Row& head, const std::string& weight) {
-    return holds(weight) ? rms(head, weight) : head;
+    return mistake_ != Mistake::no_head_norms && holds(weight) ? rms(head, weight) : head;
   }
 
   std::vector<Row> attention(const std::vector<Row>& in) {
@@ -310,6 +318,7 @@ class Reference {
   }
 
   const artifact::Gguf& file_;
+  const Mistake mistake_;
   const std::string architecture_;
   const bool hybrid_;
   std::string prefix_;
@@ -318,9 +327,9 @@ class Reference {
 
 }  // namespace
 
-std::vector<double> reference_logits(const artifact::Gguf& file,
-                                     std::span<const std::int32_t> ids) {
-  return Reference(file).run(ids);
+std::vector<double> reference_logits(const artifact::Gguf& file, std::span<const std::int32_t> ids,
+                                     Mistake mistake) {
+  return Reference(file, mistake).run(ids);
 }
 
 }  // namespace ponder::testing

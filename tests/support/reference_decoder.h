@@ -10,7 +10,19 @@
 
 namespace ponder::testing {
 
+/// The mistakes that are easily made, to show that a comparison would notice them.
+enum class Mistake {
+  none,
+  other_rope_pairing,
+  no_rope_divisors,
+  no_head_norms,
+  no_renormalisation,
+  no_shared_gate,
+  higher_expert_wins_ties,
+};
+
 /// Logits [ids, vocab] of a sound file.
-std::vector<double> reference_logits(const artifact::Gguf& file, std::span<const std::int32_t> ids);
+std::vector<double> reference_logits(const artifact::Gguf& file, std::span<const std::int32_t> ids,
+                                     Mistake mistake = Mistake::none);
 
 }  // namespace ponder::testing
