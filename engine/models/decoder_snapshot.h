@@ -12,6 +12,8 @@ class DecoderSnapshot final : public Snapshot {
   std::uint64_t own_bytes() const override;
   std::span<const std::shared_ptr<const KvPage>> pages() const override { return pages_; }
   std::uint64_t model() const { return model_; }
+  /// All recurrent states, then all convolution tails.
+  std::span<const float> state() const { return state_; }
 
   /// The sequence as it is; no rows may be on trial.
   static Result<std::shared_ptr<const Snapshot>> take(DecoderSequence& sequence,

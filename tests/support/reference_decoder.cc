@@ -30,14 +30,60 @@ class Reference {
         hybrid_(architecture_.starts_with("qwen35")) {}
 
   std::vector<double> run(std::span<const std::int32_t> ids) {
-    const std::int64_t layers = key("block_count") - key_or("nextn_predict_layers", 0);
-    std::vector<Row> stream;
+    std::vector<double> out;
+    for (const Row& x : hidden(ids)) {
+      const Row y = head(x);
+      out.insert(out.end(), y.begin(), y.end());
+    }
+    return out;
+  }
+
+  /// All entries anew for each guess.
+  std::vector<double> guesses(std::span<const std::int32_t> ids,
+                              std::span<const std::int32_t> next) {
+    std::vector<double> out;
+    std::vector<Row> states = hidden(ids);
+    std::vector<std::int32_t> tokens(ids.begin() + 1, ids.end());
+    for (const std::int32_t id : next) {
+      tokens.push_back(id);
+      std::vector<Row> stream = embedded(tokens);
+      prefix_ = "blk." + std::to_string(layers()) + ".";
+      for (std::size_t t = 0; t < stream.size(); ++t) {
+        Row joined = rms(stream[t], "nextn.enorm.weight");
+        const Row state = rms(states[t], "nextn.hnorm.weight");
+        joined.insert(joined.end(), state.begin(), state.end());
+        stream[t] = times("nextn.eh_proj.weight", joined);
+      }
+      add(stream, attention(normed(stream, "attn_norm.weight")));
+      const std::vector<Row> x = normed(stream, "post_attention_norm.weight");
+      add(stream, holds("ffn_gate_inp.weight") ? mixture(x) : feed_forward(x));
+      states.push_back(rms(stream.back(), "nextn.shared_head_norm.weight"));
+      prefix_ = "";
+      const Row y = head(states.back());
+      out.insert(out.end(), y.begin(), y.end());
+    }
+    return out;
+  }
+
+ private:
+  std::int64_t layers() const { return key("block_count") - key_or("nextn_predict_layers", 0); }
+
+  std::vector<Row> embedded(std::span<const std::int32_t> ids) {
+    std::vector<Row> out;
     const std::vector<float>& embedding = tensor("token_embd.weight");
-    const auto hidden = static_cast<std::size_t>(key("embedding_length"));
+    const std::int64_t width = key("embedding_length");
     for (const std::int32_t id : ids)
-      stream.emplace_back(embedding.begin() + id * static_cast<std::int64_t>(hidden),
-                          embedding.begin() + (id + 1) * static_cast<std::int64_t>(hidden));
-    for (std::int64_t i = 0; i < layers; ++i) {
+      out.emplace_back(embedding.begin() + id * width, embedding.begin() + (id + 1) * width);
+    return out;
+  }
+  Row head(const Row& x) {
+    return times(holds("output.weight") ? "output.weight" : "token_embd.weight", x);
+  }
+
+  /// After the last norm.
+  std::vector<Row> hidden(std::span<const std::int32_t> ids) {
+    std::vector<Row> stream = embedded(ids);
+    for (std::int64_t i = 0; i < layers(); ++i) {
       prefix_ = "blk." + std::to_string(i) + ".";
       const bool attends = !hybrid_ || (i + 1) % key("full_attention_interval") == 0;
       add(stream, attends ? attention(normed(stream, "attn_norm.weight"))
@@ -47,16 +93,9 @@ class Reference {
       add(stream, holds("ffn_gate_inp.weight") ? mixture(x) : feed_forward(x));
     }
     prefix_ = "";
-    const bool tied = file_.find("output.weight") == nullptr;
-    std::vector<double> out;
-    for (const Row& x : normed(stream, "output_norm.weight")) {
-      const Row y = times(tied ? "token_embd.weight" : "output.weight", x);
-      out.insert(out.end(), y.begin(), y.end());
-    }
-    return out;
+    return normed(stream, "output_norm.weight");
   }
 
- private:
   std::int64_t key(const char* name) const {
     return file_.integer(architecture_ + "." + name).value();
   }
@@ -330,6 +369,11 @@ class Reference {
 std::vector<double> reference_logits(const artifact::Gguf& file, std::span<const std::int32_t> ids,
                                      Mistake mistake) {
   return Reference(file, mistake).run(ids);
+}
+
+std::vector<double> reference_guesses(const artifact::Gguf& file, std::span<const std::int32_t> ids,
+                                      std::span<const std::int32_t> next) {
+  return Reference(file, Mistake::none).guesses(ids, next);
 }
 
 }  // namespace ponder::testing

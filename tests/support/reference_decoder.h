@@ -25,4 +25,9 @@ enum class Mistake {
 std::vector<double> reference_logits(const artifact::Gguf& file, std::span<const std::int32_t> ids,
                                      Mistake mistake = Mistake::none);
 
+/// Logits [next.size(), vocab] that the multi-token-prediction layer gives after `ids` when it is
+/// fed `next` one after the other.
+std::vector<double> reference_guesses(const artifact::Gguf& file, std::span<const std::int32_t> ids,
+                                      std::span<const std::int32_t> next);
+
 }  // namespace ponder::testing

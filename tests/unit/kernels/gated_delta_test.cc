@@ -156,5 +156,41 @@ TEST_P(GatedDeltaOn, BitsDoNotDependOnChunksThreadsOrTheInstructionSet) {
     }
 }
 
+TEST_P(GatedDeltaOn, RowsOnTrialLeaveTheStateAndCanBeKeptLater) {
+  const std::int64_t kh = 2, vh = 6, dk = 64, dv = 48, most = 16;
+  const Inputs in(most, kh, vh, dk, dv);
+  const std::vector<float> start = random_floats(static_cast<std::size_t>(vh * dk * dv), 5);
+  ThreadPool pool(3);
+  for (std::int64_t n = 1; n <= most; ++n) {
+    std::vector<float> state = start, want_state = start;
+    std::vector<float> o(static_cast<std::size_t>(n * vh * dv)), want(o.size());
+    GatedDelta op{in.qkv.data(),
+                  in.qkv.data() + kh * dk,
+                  in.qkv.data() + 2 * kh * dk,
+                  in.stride,
+                  in.decay.data(),
+                  in.beta.data(),
+                  want_state.data(),
+                  want.data(),
+                  n,
+                  kh,
+                  vh,
+                  dk,
+                  dv};
+    ops().gated_delta({}, op);
+    op.state = state.data();
+    op.o = o.data();
+    op.leave_state = true;
+    ops().gated_delta({&pool}, op);
+    EXPECT_TRUE(same_bits(o, want)) << n;
+    EXPECT_TRUE(same_bits(state, start)) << n;
+    op.leave_state = false;
+    op.o = nullptr;
+    op.q = nullptr;
+    ops().gated_delta({&pool}, op);
+    EXPECT_TRUE(same_bits(state, want_state)) << n;
+  }
+}
+
 }  // namespace
 }  // namespace ponder::kernels

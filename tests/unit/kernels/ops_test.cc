@@ -242,6 +242,22 @@ TEST_P(OpsOn, RopeOfARowDoesNotDependOnTheBatch) {
   EXPECT_TRUE(same_bits(x, want));
 }
 
+TEST_P(OpsOn, ConvolutionOnTrialLeavesItsTail) {
+  const std::int64_t channels = 83, n = 5;
+  const std::vector<float> x = random_floats(5 * 83, 15), weight = random_floats(4 * 83, 16),
+                           start = random_floats(3 * 83, 17);
+  std::vector<float> taps(4 * 83), tail = start, moved = start, y(x.size()), want(x.size());
+  conv_taps(weight.data(), channels, taps.data());
+  ConvSilu op{x.data(), taps.data(), moved.data(), want.data(), n, channels};
+  ops().conv_silu({}, op);
+  op.tail = tail.data();
+  op.y = y.data();
+  op.leave_tail = true;
+  ops().conv_silu({}, op);
+  EXPECT_TRUE(same_bits(y, want));
+  EXPECT_TRUE(same_bits(tail, start));
+}
+
 TEST_P(OpsOn, ConvolutionAgreesWithFloat64AndCarriesItsTail) {
   for (const std::int64_t channels : {5, 16, 83}) {
     const std::int64_t n = 12;
