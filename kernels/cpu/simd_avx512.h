@@ -23,7 +23,7 @@ struct Avx512 {
     __m512i v;
   };
   static constexpr int kTile = 8;
-  static constexpr int kQueries = 4;
+  static constexpr int kQueries = 6;
   static constexpr int kGroups = 4;
   static constexpr int kStrips = 2;
 

@@ -3,12 +3,31 @@
 // and kv_layout.h: one value at a time, in double.
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <span>
 #include <vector>
 
+#include "kernels/core/arena.h"
 #include "kernels/ops/attention.h"
 #include "kernels/quant/float.h"
 
 namespace ponder::kernels {
+
+/// Blocks for some positions of one layer.
+struct Cache {
+  Cache(const KvShape& s, std::int64_t positions) : shape(s) {
+    for (std::int64_t p = 0; p < positions; p += kKvBlockPositions) {
+      memory.push_back(Arena::make(kv_block_bytes(shape)).value());
+      blocks.push_back(memory.back().take(kv_block_bytes(shape)));
+      // Whatever lies where nothing was written must not matter: NaN everywhere.
+      std::memset(blocks.back(), 0xff, kv_block_bytes(shape));
+    }
+  }
+  std::span<const std::byte* const> read() const { return {blocks.data(), blocks.size()}; }
+  KvShape shape;
+  std::vector<Arena> memory;
+  std::vector<std::byte*> blocks;
+};
 
 inline double entry(std::int64_t i, std::int64_t j) {  // of a Hadamard matrix
   return std::popcount(static_cast<std::uint64_t>(i & j)) % 2 == 0 ? 1.0 : -1.0;
