@@ -6,6 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/models/registry.h"
+#include "engine/models/unknown_tensors.h"
 
 namespace ponder::models {
 namespace {
@@ -53,7 +54,10 @@ KvLayout DecoderPlan::kv_layout() const {
 std::vector<std::string> check_decoder(const artifact::Gguf& file, const DecoderConfig& config) {
   DecoderWeights weights;
   const bool with_nextn = config.nextn > 0 && !nextn_is_absent(file, config);
-  return check_slots(file, decoder_slots(config, weights, with_nextn, false));
+  const std::vector<WeightSlot> slots = decoder_slots(config, weights, with_nextn, false);
+  std::vector<std::string> out = check_slots(file, slots);
+  if (out.empty()) out = unknown_tensors(file, slots);
+  return out;
 }
 
 Result<DecoderPlan> plan_decoder(const artifact::Gguf& file, DecoderConfig config,

@@ -72,8 +72,12 @@ class Block {
   void mixture(MixtureWeights& w) {
     const MixtureConfig& m = c_.mixture;
     matrix("ffn_gate_inp.weight", c_.hidden, m.experts, w.router);
-    experts("ffn_gate_exps.weight", c_.hidden, m.ffn, w.gate);
-    experts("ffn_up_exps.weight", c_.hidden, m.ffn, w.up);
+    if (m.fused) {
+      experts("ffn_gate_up_exps.weight", c_.hidden, 2 * m.ffn, w.gate_up);
+    } else {
+      experts("ffn_gate_exps.weight", c_.hidden, m.ffn, w.gate);
+      experts("ffn_up_exps.weight", c_.hidden, m.ffn, w.up);
+    }
     experts("ffn_down_exps.weight", m.ffn, c_.hidden, w.down);
     if (m.shared_ffn == 0) return;
     vector("ffn_gate_inp_shexp.weight", c_.hidden, w.shared_router);

@@ -8,8 +8,17 @@ namespace ponder::models {
 namespace {
 
 constexpr const Architecture* kArchitectures[] = {
-    &kQwen35,
+    &kQwen35, &kQwen35Moe, &kQwen3, &kQwen3Moe, &kLlama,
 };
+
+/// What to use in the place of architectures that people come with.
+std::string instead_of(std::string_view name) {
+  if (name == "qwen3next") return "Use a Qwen3.5 or Qwen3.6 mixture (qwen35moe), its successor.";
+  if (name.starts_with("qwen2") || name.starts_with("qwen3vl"))
+    return "Use a Qwen3 or Qwen3.5 file of about the same size (qwen3, qwen35).";
+  return "Use a file of Qwen3.5 or Qwen3 (qwen35, qwen35moe, qwen3, qwen3moe), Llama 3 or SmolLM2 "
+         "(llama).";
+}
 
 Result<const Architecture*> find(const artifact::Gguf& file) {
   const auto name = file.string("general.architecture");
@@ -29,7 +38,7 @@ Result<const Architecture*> find(const artifact::Gguf& file) {
   return fail(
       ErrorCode::engine_error,
       fmt::format("The architecture {} is not supported; this build computes: {}.", shown, known),
-      "Use a Qwen3.5-family file (general.architecture qwen35).");
+      instead_of(*name));
 }
 
 /// Of a file that can be loaded.

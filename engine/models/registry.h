@@ -17,6 +17,10 @@ struct Architecture {
 };
 
 extern const Architecture kQwen35;
+extern const Architecture kQwen35Moe;
+extern const Architecture kQwen3;
+extern const Architecture kQwen3Moe;
+extern const Architecture kLlama;
 
 /// Resolves the defaults of `options` against what the file was trained for; refuses what cannot
 /// be.
