@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Speculative decoding against plain decoding on the bundled questions, in one run: A B B A.
 
-    speculation.py BIN_DIR [--questions N] [--threads T] [--effort medium] [--temperature 0]
+    speculation.py BIN_DIR [--questions N] [--threads T] [--effort medium] [--temperature 0] [--concurrent N]
 
 Two daemons on the bundled model, one with speculation off. Prints tokens per second of decoding
-(tokens over the time from the first to the last), the ratio, how many drafts were accepted, and
-whether both gave the same texts. Judges only the texts.
+(tokens over the time from the first to the last), the ratio, how many drafts were accepted, and how
+many answers were right with and without, with the two-sided p of that difference. Judges that both
+gave the same texts and that the right-answer rates do not differ (p > 0.01). More questions than
+there are bundled ones are asked again with other seeds.
 """
 import argparse
+import concurrent.futures
+import math
 import pathlib
 import sys
 import tempfile
@@ -25,13 +29,11 @@ def daemon_with(speculation, arguments):
 
 class Tally:
     def __init__(self):
-        self.tokens, self.seconds, self.drafted, self.accepted, self.texts = 0, 0.0, 0, 0, []
+        self.tokens, self.seconds, self.drafted, self.accepted, self.right, self.texts = 0, 0.0, 0, 0, 0, {}
 
     def ask(self, daemon, row, arguments, seed):
         body = {"messages": row["messages"], "kind": "ask", "effort": arguments.effort, "force_new": True,
                 "temperature": arguments.temperature, "seed": seed}
-        if row.get("tools"):
-            body["tools"] = row["tools"]
         job = daemon.call("POST", "/v1/jobs", body).json
         job = daemon.wait_terminal(job["job_id"], 300)
         n = job["tokens"]["reasoning"] + job["tokens"]["answer"]
@@ -40,10 +42,19 @@ class Tally:
             self.seconds += (n - 1) / job["tokens_per_s"]
         self.drafted += job["drafted"] or 0
         self.accepted += job["accepted"] or 0
-        self.texts.append((daemon.text(job["job_id"], "reasoning"), daemon.text(job["job_id"], "partial")))
+        answer = daemon.text(job["job_id"], "partial")
+        self.right += answer.strip() == row["answer"].strip()
+        self.texts[seed] = (daemon.text(job["job_id"], "reasoning"), answer)
 
     def rate(self):
         return self.tokens / max(1e-9, self.seconds)
+
+
+def two_sided(a, b, n):
+    """p of two shares a / n and b / n being the same (normal approximation)."""
+    pooled = (a + b) / (2 * n)
+    deviation = math.sqrt(2 * pooled * (1 - pooled) / n)
+    return math.erfc(abs(a - b) / n / deviation / math.sqrt(2)) if deviation > 0 else 1.0
 
 
 def main():
@@ -53,20 +64,29 @@ def main():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--effort", default="medium")
     p.add_argument("--temperature", type=float, default=0)
+    p.add_argument("--concurrent", type=int, default=1, help="questions at a time; speeds mean something only with 1")
     p.add_argument("--model", default="pebble-q8_0.gguf")
     a = p.parse_args()
     rows = [json.loads(line) for line in open(ROOT / "models/pebble/eval.jsonl")]
-    rows = rows[:: max(1, len(rows) // a.questions)]
+    rows = [row for row in rows if "answer" in row]
+    step = max(1, len(rows) // a.questions)
+    rows = [rows[i * step % len(rows)] for i in range(a.questions)]
     with daemon_with("off", a) as plain, daemon_with("adaptive", a) as drafting:
         tallies = {"plain": Tally(), "drafting": Tally()}
-        for i, row in enumerate(rows):
-            order = ("plain", "drafting") if i % 2 else ("drafting", "plain")
-            for who in order:
+        def both(numbered):
+            i, row = numbered
+            for who in ("plain", "drafting") if i % 2 else ("drafting", "plain"):
                 tallies[who].ask(plain if who == "plain" else drafting, row, a, 1000 + i)
+
+        with concurrent.futures.ThreadPoolExecutor(a.concurrent) as pool:
+            list(pool.map(both, enumerate(rows)))
     x, y = tallies["drafting"], tallies["plain"]
     share = 100 * x.accepted / max(1, x.drafted)
     print(f"| {a.model} | {a.effort} | temperature {a.temperature} | {a.threads} | {y.rate():.0f} | {x.rate():.0f} | "
           f"{x.rate() / y.rate():.2f} | {share:.0f} % of {x.drafted} |")
+    p_value = two_sided(x.right, y.right, len(rows))
+    print(f"right answers: {y.right} of {len(rows)} plain, {x.right} drafting, p = {p_value:.3f}")
+    check(p_value > 0.01, "speculation changes how often answers are right")
     check(x.texts == y.texts, "speculation changed a text")
     finish("speculation")
 
