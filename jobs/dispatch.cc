@@ -224,12 +224,15 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
     return true;
   }
   job.schema = std::move(request->schema);
+  job.on_limit = request->generation.on_limit;
   if (job.row().deadline_ms > 0) {
     const std::int64_t left = job.row().deadline_ms - job.run_ms(now());
     job.deadline_timer = thread_.after(left, [this, generation] {
       RunningJob* late = running(generation);
       if (!late) return;
       late->deadline_timer.reset();
+      // The answer that follows is bounded by its own budget.
+      if (late->on_limit == OnLimit::answer) return generator_.answer_now(generation);
       give_up(*late, Intent::deadline);
     });
   }
@@ -444,6 +447,7 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   usage.reasoning_tokens = std::max(usage.reasoning_tokens, job.reasoning_tokens());
   usage.answer_tokens = std::max(usage.answer_tokens, job.answer_tokens());
   note_usage(job.row().facts, usage);
+  if (ended.forced_answer) job.row().facts["forced_answer"] = true;
   job.stop_clock(now());
   job.leave = judge(job.row(), {ended.finish, ended.error, job.intent}, job.text(), job.schema,
                     options_.max_attempts);

@@ -147,10 +147,13 @@ json::object envelope(const JobRow& row, const EnvelopeView& view) {
   out["started_at"] = time_or_null(row.started_ms);
   out["ended_at"] = time_or_null(row.ended_ms);
   out["effort_requested"] = row.effort_requested;
-  if (out["effort"].is_null()) out["effort"] = row.effort_requested;
+  if (out["effort"].is_null()) {
+    const auto effort = parse_effort(row.effort_requested);
+    out["effort"] = effort ? to_string(*effort) : row.effort_requested;
+  }
   write_run_fields(out, row, view);
   write_text_fields(out, row, view);
-  out["forced_answer"] = false;
+  if (out["forced_answer"].is_null()) out["forced_answer"] = false;
   if (view.position && row.state == State::queued) out["position"] = *view.position;
   if (view.eta) out["eta_s"] = {{"p50", view.eta->p50_s}, {"p90", view.eta->p90_s}};
   out["parent_id"] = or_null(row.parent_id);

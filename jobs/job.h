@@ -42,7 +42,7 @@ enum class Reason {
 };
 enum class Lane { ask, batch };
 enum class Mode { follow_up, resume, answer_now };
-enum class OnLimit { stop, answer };
+using ponder::OnLimit;
 
 std::string_view to_string(State state);
 std::string_view to_string(Reason reason);  ///< "" for none

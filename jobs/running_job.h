@@ -79,6 +79,7 @@ class RunningJob {
   std::int64_t last_progress_ms = 0;
   std::optional<std::int64_t> trial_ends_ms;  ///< see QueueActor::on_trial()
   json::value schema;                         ///< null: none
+  OnLimit on_limit = OnLimit::stop;
 
  private:
   void write(Channel channel, std::string_view text, const std::vector<std::int32_t>& tokens,

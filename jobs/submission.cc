@@ -51,6 +51,7 @@ std::string encode_request(const StoredRequest& request) {
   out["sampling"] = encode(request.generation.sampling);
   out["budgets"] = encode(request.generation.budgets);
   out["schema"] = request.schema;
+  if (request.generation.on_limit == OnLimit::answer) out["on_limit"] = "answer";
   return to_json(out);
 }
 
@@ -64,6 +65,9 @@ Result<StoredRequest> decode_request(std::string_view text) {
   TRY(request.generation.sampling, decode_sampling(object.at("sampling").as_object()));
   TRY(request.generation.budgets, decode_budgets(object.at("budgets").as_object()));
   if (has_field(object, "schema")) request.schema = object.at("schema");
+  if (request.schema.is_object()) request.generation.schema = request.schema.as_object();
+  TRY(const std::string on_limit, string_field(object, "on_limit"));
+  if (on_limit == "answer") request.generation.on_limit = OnLimit::answer;
   return request;
 }
 
@@ -100,9 +104,6 @@ Result<void> refuse_unavailable(const JobSpec& spec) {
                spec.mode == Mode::resume ? "mode \"resume\" is not available in this version"
                                          : "mode \"answer_now\" is not available in this version",
                "use \"follow_up\" with a larger budget, e.g. a task that asks to go on");
-  if (spec.on_limit == OnLimit::answer)
-    return bad("on_limit", "on_limit \"answer\" is not available in this version",
-               "leave it out and give a larger max_reasoning_tokens or deadline_s");
   return {};
 }
 
@@ -117,10 +118,12 @@ Result<Submission> prepare(const JobSpec& spec, const std::optional<ParentJob>& 
   GenerationRequest& generation = out.request.generation;
   if (spec.schema) {
     TRY(out.request.schema, compile_schema(*spec.schema));
+    if (out.request.schema.is_object()) generation.schema = out.request.schema.as_object();
   }
+  generation.on_limit = spec.on_limit;
   TRY(generation.chat.messages, build_messages(spec, parent ? &parent->turn : nullptr));
   generation.chat.effort = effort;
-  out.effort = to_string(effort);
+  out.effort = effort.given.empty() ? to_string(effort) : effort.given;
   generation.sampling = spec.sampling;
   if (!generation.sampling.seed) generation.sampling.seed = random_u64() & kSeedMask;
   generation.budgets = spec.budgets;

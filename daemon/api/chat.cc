@@ -4,11 +4,13 @@
 #include <fmt/core.h>
 
 #include <mutex>
+#include <utility>
 
 #include "daemon/api/api.h"
 #include "daemon/api/chat_request.h"
 #include "daemon/api/error_map.h"
 #include "engine/base/ids.h"
+#include "engine/base/utf8.h"
 
 namespace ponder::daemon {
 namespace {
@@ -62,14 +64,35 @@ json::object tool_call_body(const ToolCall& call) {
           {"function", {{"name", call.name}, {"arguments", to_json(call.arguments)}}}};
 }
 
+/// A token in OpenAI's shape: its text as far as it is one, and its bytes.
+json::object token_body(std::string_view bytes, double logprob) {
+  json::array numbers;
+  for (const char c : bytes)
+    numbers.push_back(static_cast<unsigned char>(c));
+  return {{"token", replace_invalid(bytes)}, {"logprob", logprob}, {"bytes", std::move(numbers)}};
+}
+
+void add_logprobs(const Delta& delta, json::array& out) {
+  for (const TokenLogprobs& one : delta.logprobs) {
+    json::object token = token_body(one.bytes, one.logprob);
+    json::array top;
+    for (std::size_t i = 0; i < one.top.size() && i < one.top_bytes.size(); ++i)
+      top.push_back(token_body(one.top_bytes[i], one.top[i].second));
+    token["top_logprobs"] = std::move(top);
+    out.push_back(std::move(token));
+  }
+}
+
 /// One turn: the sink of its generation and the writer of its answer.
 class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn> {
  public:
-  ChatTurn(const ApiServices& services, ExchangePtr exchange, bool stream, bool include_usage)
+  ChatTurn(const ApiServices& services, ExchangePtr exchange, bool stream, bool include_usage,
+           bool logprobs)
       : services_(services),
         exchange_(std::move(exchange)),
         stream_(stream),
         include_usage_(include_usage),
+        logprobs_(logprobs),
         id_("chatcmpl-" + random_hex(12)),
         created_(services.clock.wall_ms() / 1000),
         model_(services.generator.status().model.id) {}
@@ -92,15 +115,19 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
   }
   void on_prefill(const PrefillProgress&) override {}
   void on_delta(const Delta& delta) override {
-    if (delta.text.empty()) return;
-    const std::lock_guard lock(mutex_);
     const bool reasoning = delta.channel == Channel::reasoning;
+    const bool has_logprobs = logprobs_ && !reasoning && !delta.logprobs.empty();
+    if (delta.text.empty() && !has_logprobs) return;
+    const std::lock_guard lock(mutex_);
+    if (has_logprobs) add_logprobs(delta, answer_logprobs_);
+    if (delta.text.empty() && stream_) return;  // they go with the text that they make
     if (!stream_) {
       (reasoning ? reasoning_ : answer_) += delta.text;
       return;
     }
     begin_stream();
-    write_chunk({{reasoning ? "reasoning_content" : "content", delta.text}}, nullptr);
+    write_chunk({{reasoning ? "reasoning_content" : "content", delta.text}}, nullptr,
+                reasoning ? json::array() : std::exchange(answer_logprobs_, {}));
   }
   void on_tool_call(const ToolCallMade& made) override {
     const std::lock_guard lock(mutex_);
@@ -162,15 +189,19 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
     return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
   }
 
-  std::string chunk(json::object delta, const json::value& reason) const {
+  std::string chunk(json::object delta, const json::value& reason, json::array logprobs) const {
     json::object body = frame("chat.completion.chunk");
-    body["choices"] = json::array{
-        json::object{{"index", 0}, {"delta", std::move(delta)}, {"finish_reason", reason}}};
+    json::object choice{{"index", 0}, {"delta", std::move(delta)}, {"finish_reason", reason}};
+    if (logprobs_ && !logprobs.empty())
+      choice["logprobs"] = json::object{{"content", std::move(logprobs)}};
+    else if (logprobs_)
+      choice["logprobs"] = nullptr;
+    body["choices"] = json::array{std::move(choice)};
     if (include_usage_) body["usage"] = nullptr;
     return sse_event("", "", to_json(body));
   }
-  void write_chunk(json::object delta, const json::value& reason) {
-    exchange_->write(chunk(std::move(delta), reason));
+  void write_chunk(json::object delta, const json::value& reason, json::array logprobs = {}) {
+    exchange_->write(chunk(std::move(delta), reason, std::move(logprobs)));
   }
 
   /// Needs the lock. Some clients count bytes against silence and some count events, so a beat is
@@ -179,13 +210,13 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
     if (!stream_ || stream_begun_) return;
     stream_begun_ = true;
     exchange_->begin_events({std::chrono::milliseconds(services_.chat_heartbeat_ms),
-                             ": ping\n\n" + chunk({}, nullptr)});
+                             ": ping\n\n" + chunk({}, nullptr, {})});
     write_chunk({{"role", "assistant"}, {"content", ""}}, nullptr);
   }
 
   void end_stream(const std::string& reason, const Usage& usage) {
     begin_stream();
-    write_chunk({}, json::value(reason));
+    write_chunk({}, json::value(reason), std::exchange(answer_logprobs_, {}));
     if (include_usage_) {
       json::object body = frame("chat.completion.chunk");
       body["choices"] = json::array();
@@ -204,8 +235,9 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
     if (!tool_calls_.empty()) message["tool_calls"] = tool_calls_;
     Response response;
     json::object body = frame("chat.completion");
-    body["choices"] = json::array{
-        json::object{{"index", 0}, {"message", std::move(message)}, {"finish_reason", reason}}};
+    json::object choice{{"index", 0}, {"message", std::move(message)}, {"finish_reason", reason}};
+    if (logprobs_) choice["logprobs"] = json::object{{"content", std::move(answer_logprobs_)}};
+    body["choices"] = json::array{std::move(choice)};
     body["usage"] = usage_body(usage);
     response.body = std::move(body);
     exchange_->respond(std::move(response));
@@ -215,6 +247,7 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
   const ExchangePtr exchange_;
   const bool stream_;
   const bool include_usage_;
+  const bool logprobs_;
   const std::string id_;
   const std::int64_t created_;
   const std::string model_;  ///< the real one, whatever the request named
@@ -222,6 +255,7 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
   std::mutex mutex_;
   std::string reasoning_;
   std::string answer_;
+  json::array answer_logprobs_;  ///< not written yet
   json::array tool_calls_;
   std::optional<jobs::CallId> turn_;
   bool stream_begun_ = false;
@@ -237,7 +271,8 @@ void post_chat_completions(const ApiServices& services, ExchangePtr exchange, st
   std::string().swap(body);
   auto call = read_chat_call(*object);
   if (!call) return exchange->respond(error_response(call.error()));
-  std::make_shared<ChatTurn>(services, std::move(exchange), call->stream, call->include_usage)
+  std::make_shared<ChatTurn>(services, std::move(exchange), call->stream, call->include_usage,
+                             call->request.sampling.top_logprobs.has_value())
       ->run(std::move(call->request));
 }
 

@@ -19,26 +19,37 @@ std::string_view word(const json::object& object, std::string_view key) {
 Result<void> refuse_unsupported(const json::object& body) {
   TRY(const std::int64_t n, int_field(body, "n", 1, 1, 128));
   if (n != 1) return refuse("n", "only one choice is made for a request: \"n\" must be 1");
-  TRY(const bool logprobs, bool_field(body, "logprobs", false));
-  TRY(const std::int64_t top, int_field(body, "top_logprobs", 0, 0, 20));
-  if (logprobs || top > 0)
-    return refuse(logprobs ? "logprobs" : "top_logprobs", "log-probabilities are not supported");
-  if (const json::value* format = body.if_contains("response_format");
-      format && !format->is_null()) {
-    const json::object* object = format->if_object();
-    if (!object || word(*object, "type").empty())
-      return refuse("response_format", "\"response_format\" must be an object with a \"type\"");
-    if (word(*object, "type") != "text")
-      return refuse("response_format",
-                    fmt::format("response_format \"{}\" is not supported; only \"text\" is",
-                                word(*object, "type").substr(0, 40)),
-                    "ask for JSON in the prompt, or submit a job with a schema");
-  }
   if (const json::value* modalities = body.if_contains("modalities");
       modalities && modalities->is_array())
     for (const json::value& one : modalities->as_array())
       if (one != "text") return refuse("modalities", "this model writes text only");
   return {};
+}
+
+/// The schema that the answer must fit; empty: any text.
+Result<json::object> response_schema(const json::object& body) {
+  const json::value* format = body.if_contains("response_format");
+  if (!format || format->is_null()) return json::object();
+  const json::object* object = format->if_object();
+  if (!object || word(*object, "type").empty())
+    return refuse("response_format", "\"response_format\" must be an object with a \"type\"");
+  const std::string_view type = word(*object, "type");
+  if (type == "text") return json::object();
+  if (type == "json_object") return json::object{{"type", "object"}};
+  if (type != "json_schema")
+    return refuse("response_format",
+                  fmt::format("response_format \"{}\" is not supported; use \"text\", "
+                              "\"json_object\" or \"json_schema\"",
+                              type.substr(0, 40)));
+  const json::value* wrapper = object->if_contains("json_schema");
+  const json::value* schema =
+      wrapper && wrapper->is_object() ? wrapper->as_object().if_contains("schema") : nullptr;
+  if (!schema || !schema->is_object())
+    return refuse("response_format",
+                  "response_format \"json_schema\" needs \"json_schema\": {\"schema\": {...}}");
+  // An empty schema is any JSON text; without a keyword it would mean that there is none.
+  return schema->as_object().empty() ? json::object{{"allOf", json::array{true}}}
+                                     : schema->as_object();
 }
 
 /// The tool of that name, or an empty text where the entry has none.
@@ -92,6 +103,7 @@ Result<ChatCall> read_chat_call(const json::object& body) {
   TRY_VOID(apply_tool_choice(body, call.request.chat.tools));
   TRY(call.request.sampling, parse_sampling(body));
   TRY(call.request.budgets, parse_budgets(body));
+  TRY(call.request.schema, response_schema(body));
   if (!call.request.chat.effort) call.request.chat.effort = Effort{};
   return call;
 }

@@ -23,14 +23,18 @@ constexpr std::int64_t kMaxBudget = std::int64_t{1} << 40;
 // this they still fit when the request is wrapped for the worker.
 constexpr JsonLimits kArgumentLimits{8u << 20, 48};
 
-constexpr std::array<std::pair<std::string_view, Effort::Word>, 7> kEffortWords{{
+constexpr std::array<std::pair<std::string_view, Effort::Word>, 4> kEffortWords{{
     {"none", Effort::Word::none},
     {"low", Effort::Word::low},
     {"medium", Effort::Word::medium},
     {"xhigh", Effort::Word::xhigh},
-    {"high", Effort::Word::medium},
-    {"max", Effort::Word::xhigh},
-    {"minimal", Effort::Word::low},
+}};
+
+EffortAliases g_aliases;  // set before the threads that read it
+constexpr std::array<std::pair<std::string_view, Effort::Word EffortAliases::*>, 3> kEffortAliases{{
+    {"high", &EffortAliases::high},
+    {"max", &EffortAliases::max},
+    {"minimal", &EffortAliases::minimal},
 }};
 
 tl::unexpected<Error> bad(std::string param, std::string message) {
@@ -48,7 +52,7 @@ tl::unexpected<Error> unknown_effort(std::string_view given) {
 
 Result<Effort> effort_from_number(std::int64_t n) {
   if (n < 0 || n > kMaxEffortBudget) return unknown_effort(std::to_string(n));
-  return Effort{Effort::Word::medium, n};
+  return Effort{Effort::Word::medium, n, {}};
 }
 
 bool known_role(std::string_view role) {
@@ -173,7 +177,7 @@ Result<std::optional<Effort>> effort_from_template(json::object& arguments) {
     TRY(effort, parse_effort(*word));
   }
   TRY(const bool enabled, bool_field(arguments, "enable_thinking", true));
-  if (!enabled) effort = Effort{Effort::Word::none, {}};
+  if (!enabled) effort = Effort{Effort::Word::none, {}, {}};
   for (const char* key :
        {"reasoning_effort", "enable_thinking", "messages", "tools", "add_generation_prompt"})
     arguments.erase(key);
@@ -281,9 +285,15 @@ std::string to_string(const Effort& effort) {
   return "medium";
 }
 
+void set_effort_aliases(const EffortAliases& aliases) {
+  g_aliases = aliases;
+}
+
 Result<Effort> parse_effort(std::string_view text) {
   for (const auto& [word, effort] : kEffortWords)
-    if (word == text) return Effort{effort, {}};
+    if (word == text) return Effort{effort, {}, {}};
+  for (const auto& [word, alias] : kEffortAliases)
+    if (word == text) return Effort{g_aliases.*alias, {}, std::string(word)};
   std::int64_t n = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (text.empty() || problem != std::errc() || end != text.data() + text.size())

@@ -30,15 +30,26 @@ struct Message {
 struct Effort {
   enum class Word { none, low, medium, xhigh } word = Word::medium;
   std::optional<std::int64_t> budget = {};  ///< set: an integer effort; then word is medium
+  std::string given = {};  ///< the caller's word where that is an alias; no part of the value
 
-  friend bool operator==(const Effort&, const Effort&) = default;
+  friend bool operator==(const Effort& a, const Effort& b) {
+    return a.word == b.word && a.budget == b.budget;
+  }
 };
 /// Not with none, nor with a budget of 0.
 bool thinks(const Effort& effort);
 /// "none" "low" "medium" "xhigh", or the number.
 std::string to_string(const Effort& effort);
-/// The four words, the aliases (high -> medium, max -> xhigh, minimal -> low) and whole numbers
-/// 0..1048576 (as text or a JSON number). Anything else is bad_request and lists the words.
+/// The four words, the aliases and whole numbers 0..1048576 (as text or a JSON number). Anything
+/// else is bad_request and lists the words.
+/// What the words of other tools mean here.
+struct EffortAliases {
+  Effort::Word high = Effort::Word::medium;
+  Effort::Word max = Effort::Word::xhigh;
+  Effort::Word minimal = Effort::Word::low;
+};
+/// For the whole process; called once, before the first parse_effort() of any other thread.
+void set_effort_aliases(const EffortAliases& aliases);
 Result<Effort> parse_effort(const json::value& value);
 Result<Effort> parse_effort(std::string_view text);
 inline Result<Effort> parse_effort(const char* text) {  // a literal fits both of the above

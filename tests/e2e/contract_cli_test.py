@@ -195,8 +195,6 @@ def usage_errors(home):
     for mode in ("resume", "answer_now"):
         run = ponder("--home", home, "submit", "--continue-from", "@last", "--mode", mode, "x")
         check("follow_up" in run.err, f"what works instead of {mode}: {run}")
-    run = ponder("--home", home, "submit", "--on-limit", "answer", "x")
-    check("larger" in run.err, f"what works instead of on_limit answer: {run}")
     for command in ("ask", "submit"):
         text = expect(ponder(command, "--help"), 0, err="").out
         check("answer_now" not in text and "resume" not in text, f"{command} --help offers no mode that is refused")

@@ -231,8 +231,7 @@ def submits():
         same((again.status, again.json["job_id"]), (200, first.json["job_id"]), "a key outlives its job's end")
 
         for body, param in [({"task": "a", "continue_from": first.json["job_id"], "mode": "resume"}, "mode"),
-                            ({"task": "a", "continue_from": first.json["job_id"], "mode": "answer_now"}, "mode"),
-                            ({"task": "a", "on_limit": "answer"}, "on_limit")]:
+                            ({"task": "a", "continue_from": first.json["job_id"], "mode": "answer_now"}, "mode")]:
             error = is_error(d.call("POST", "/v1/jobs", body), 400, "bad_request", f"not built: {body}", param)
             check("not available" in error["message"] and error["hint"], "it says so and what to do")
         going_on = d.submit("and then?", continue_from=first.json["job_id"])
@@ -636,8 +635,12 @@ def chat():
                 {"type": "text", "text": "look"}, {"type": kind, kind: {}}]}]}), 400, "bad_request", kind,
                 "messages[0].content[1]")
             check(kind in error["message"], f"the part is named: {error['message']}")
-        for extra in ({"n": 2}, {"logprobs": True}):
-            is_error(ask("x", **extra), 400, "bad_request", str(extra))
+        for extra in ({"n": 2}, {"top_logprobs": 2}, {"logprobs": True, "top_logprobs": 21},
+                      {"logit_bias": {"x": 1}}, {"response_format": {"type": "grammar"}}):
+            is_error(ask("x", **extra), 400, "bad_request", str(extra), next(reversed(extra)))
+        told = ask(stub(tokens=2, text="ja"), logprobs=True, top_logprobs=1).json["choices"][0]["logprobs"]["content"]
+        same([(t["token"], bytes(t["bytes"]), len(t["top_logprobs"])) for t in told],
+             [("ja", b"ja", 1), (" ja", b" ja", 1)], "log-probabilities of the answer's tokens")
         same(ask(stub(tokens=1), user="me", logit_bias=None, service_tier="auto").status, 200, "unknown fields")
         is_error(d.call("POST", "/v1/chat/completions", {"messages": []}), 400, "bad_request", "no messages", "messages")
 

@@ -72,6 +72,39 @@ TEST_F(Chat, AnswersAWholeTurn) {
               "completion_tokens_details": {"reasoning_tokens": 3}})"));
 }
 
+/// Half a character, then the other half; the first one's text comes with the second.
+void a_turn_with_logprobs(const GenerationRequest&, Sink sink) {
+  sink->on_started({});
+  sink->on_delta({Channel::reasoning, "hm", {1}, {{1, -0.1, {}, "hm", {}}}});
+  sink->on_delta({Channel::answer, "", {2}, {{2, -0.5, {{3, -0.25}}, "\xC3", {"x"}}}});
+  sink->on_delta({Channel::answer, "\xC3\xA4", {4}, {{4, -1, {}, "\xA4", {}}}});
+  sink->on_ended(ended(Finish::end_token));
+}
+constexpr const char* kLogprobs = R"([
+  {"token": "\uFFFD", "logprob": -0.5, "bytes": [195],
+   "top_logprobs": [{"token": "x", "logprob": -0.25, "bytes": [120]}]},
+  {"token": "\uFFFD", "logprob": -1.0, "bytes": [164], "top_logprobs": []}])";
+
+TEST_F(Chat, LogprobsAreThoseOfTheAnswersTokens) {
+  serve();
+  queue->on_turn = a_turn_with_logprobs;
+  const json::value whole = chat(R"("logprobs": true, "top_logprobs": 1)").parsed();
+  EXPECT_EQ(whole.at("choices").at(0).at("logprobs").at("content"), *parse_json(kLogprobs));
+  EXPECT_FALSE(chat("").parsed().at("choices").at(0).as_object().contains("logprobs"));
+
+  const auto all = events(chat(R"("stream": true, "logprobs": true, "top_logprobs": 1)").body);
+  json::array told;
+  for (const json::value& event : all) {
+    if (!event.is_object()) continue;
+    const json::value& logprobs = event.at("choices").at(0).at("logprobs");
+    if (logprobs.is_null()) continue;
+    EXPECT_EQ(event.at("choices").at(0).at("delta").at("content"), "\xC3\xA4");
+    for (const json::value& token : logprobs.at("content").as_array())
+      told.push_back(token);
+  }
+  EXPECT_EQ(json::value(told), *parse_json(kLogprobs));
+}
+
 TEST_F(Chat, StreamsATurn) {
   serve();
   queue->on_turn = a_thoughtful_answer;
@@ -286,10 +319,15 @@ TEST(ChatRequest, RefusesWhatItCannotHonourByName) {
   for (const auto& [more, param] : std::vector<std::pair<std::string, std::string>>{
            {R"("n": 2)", "n"},
            {R"("n": 0)", "n"},
-           {R"("logprobs": true)", "logprobs"},
            {R"("top_logprobs": 3)", "top_logprobs"},
+           {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
+           {R"("logprobs": "yes")", "logprobs"},
+           {R"("logit_bias": [1])", "logit_bias"},
+           {R"("logit_bias": {"a": 1})", "logit_bias"},
+           {R"("logit_bias": {"-1": 1})", "logit_bias"},
+           {R"("logit_bias": {"1": 101})", "logit_bias"},
            {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
-           {R"("response_format": {"type": "json_object"})", "response_format"},
+           {R"("response_format": {"type": "grammar"})", "response_format"},
            {R"("response_format": "text")", "response_format"},
            {R"("modalities": ["text", "audio"])", "modalities"},
            {R"("stream": "yes")", "stream"},
@@ -305,6 +343,24 @@ TEST(ChatRequest, RefusesWhatItCannotHonourByName) {
     EXPECT_EQ(call.error().code, ErrorCode::bad_request);
     EXPECT_EQ(call.error().param, param) << call.error().message;
   }
+}
+
+TEST(ChatRequest, ReadsLogprobsBiasesAndSchemas) {
+  const auto call =
+      read(R"("logprobs": true, "top_logprobs": 2, "logit_bias": {"17": -100, "5": 1.5},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": true,
+      "schema": {"type": "array"}}})");
+  ASSERT_TRUE(call) << call.error().message;
+  EXPECT_EQ(call->request.sampling.top_logprobs, 2);
+  const std::vector<std::pair<std::int32_t, float>> biases{{17, -100.0f}, {5, 1.5f}};
+  EXPECT_EQ(call->request.sampling.logit_bias, biases);
+  EXPECT_EQ(to_json(call->request.schema), R"({"type":"array"})");
+  EXPECT_EQ(to_json(read(R"("response_format": {"type": "json_object"})")->request.schema),
+            R"({"type":"object"})");
+  EXPECT_FALSE(read(R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}}})")
+                   ->request.schema.empty());
+  EXPECT_EQ(read(R"("logprobs": true)")->request.sampling.top_logprobs, 0);
+  EXPECT_FALSE(read("")->request.sampling.top_logprobs);
 }
 
 TEST(ChatRequest, ToolChoiceNarrowsTheTools) {

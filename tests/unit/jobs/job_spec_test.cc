@@ -148,9 +148,6 @@ TEST(Submission, WhatIsNotAvailableSaysWhatIs) {
   JobSpec spec;
   spec.mode = Mode::resume;
   EXPECT_NE(refuse_unavailable(spec).error().hint.find("follow_up"), std::string::npos);
-  spec.mode = Mode::follow_up;
-  spec.on_limit = OnLimit::answer;
-  EXPECT_EQ(refuse_unavailable(spec).error().param, "on_limit");
 }
 
 }  // namespace

@@ -100,8 +100,8 @@ TEST(SamplingLaw, SpeculationTellsTheTargetsTokensAndTheirLaw) {
   }
   for (std::size_t i = 0; i < counts.size(); ++i)
     EXPECT_GT(agreement(counts[i], softmax(kTarget[i])), 0.001) << "after token " << i;
-  // The shared random number makes near laws agree more often than two draws of their own would.
-  EXPECT_GT(static_cast<double>(accepted), 0.4 * static_cast<double>(drafted));
+  // Two draws of their own would agree at one place in four, so at 0.11 of three in a row.
+  EXPECT_GT(static_cast<double>(accepted), 0.3 * static_cast<double>(drafted));
 }
 
 TEST(SamplingLaw, SpeculationIsTheSameTextAsWithoutIt) {

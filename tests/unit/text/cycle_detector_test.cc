@@ -105,6 +105,34 @@ TEST(CycleDetector, RulersAndBlanksOfAPageAreNoCycle) {
     page += std::string(120, '-') + "\n" + std::string(100, ' ') + std::to_string(i) + "\n";
   EXPECT_EQ(triggers_at(ids_of(page)), std::nullopt);
 }
+TEST(CycleDetector, TablesWithOneDifferingCellAreNoCycle) {
+  std::string numbers, markdown, matrix;
+  for (int i = 0; i < 1500; ++i) {
+    numbers += "0.000 0.000 0.000 " + std::to_string(i % 10) + ".000 0.000 " +
+               std::to_string(i * i % 7) + ".000\n";
+    markdown += "|" + std::string(20, ' ') + "| n/a | n/a | n/a | " + std::to_string(i) + " |\n";
+  }
+  for (int row = 0; row < 60; ++row)  // ones along the diagonal, among zeros
+    for (int column = 0; column < 60; ++column)
+      matrix += row == column ? "1 " : column == 59 ? "0\n" : "0 ";
+  EXPECT_EQ(triggers_at(ids_of(markdown)), std::nullopt);
+  EXPECT_EQ(triggers_at(ids_of(matrix)), std::nullopt);
+  // i * i mod 7 and i mod 10 come again together after 70 rows, far beyond the longest period.
+  EXPECT_EQ(triggers_at(ids_of(numbers)), std::nullopt);
+}
+TEST(CycleDetector, ASmallTableOfEqualRowsAndRepeatedCodeAreNoCycle) {
+  std::string rows = "| a | b |\n|---|---|\n", code, drawing;
+  for (int i = 0; i < 24; ++i)
+    rows += "| 0 | 0 | 0 |\n";
+  for (int i = 0; i < 40; ++i)
+    code += "    pass\n";
+  for (int i = 0; i < 12; ++i)
+    drawing += "+" + std::string(76, '-') + "+\n|" + std::string(76, ' ') + "|\n";
+  EXPECT_EQ(triggers_at(ids_of(rows)), std::nullopt);
+  EXPECT_EQ(triggers_at(ids_of(code)), std::nullopt);
+  EXPECT_EQ(triggers_at(ids_of(drawing)), std::nullopt);
+  EXPECT_EQ(triggers_at(ids_of(std::string(2000, '='))), std::nullopt);
+}
 TEST(CycleDetector, AnswersOfTheBundledEvaluationAreNoCycle) {
   for (const json::object& row : read_json_lines("models/pebble/eval.jsonl"))
     EXPECT_EQ(triggers_at(ids_of(to_json(row))), std::nullopt);

@@ -1,0 +1,366 @@
+// What steers an output from outside: forced answers, resumption, guesses, schemas.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/run/output_stream.h"
+#include "engine/sample/random.h"
+#include "tests/unit/generator/pebble.h"
+
+namespace ponder::run {
+namespace {
+
+using test::Heard;
+using test::RecordingSink;
+using Ids = std::vector<text::TokenId>;
+
+class Control : public testing::Test {
+ protected:
+  const text::Tokenizer& tokenizer = *test::pebble_vocabulary().tokenizer;
+  const text::TokenId think_end = tokenizer.special_id("</think>");
+  GenerationRequest request;
+  PromptPlan plan{10, 100000, 50000, 50000, 100000, "medium", "template"};
+  bool starts_thinking = true;
+  std::shared_ptr<RecordingSink> sink = std::make_shared<RecordingSink>();
+
+  std::unique_ptr<OutputStream> stream() {
+    sink = std::make_shared<RecordingSink>();
+    return std::make_unique<OutputStream>(tokenizer, request, plan, starts_thinking, sink,
+                                          std::chrono::steady_clock::now());
+  }
+  Ids ids(const std::string& text) const { return tokenizer.encode(text, true); }
+
+  /// Logits that leave one token to choose.
+  std::vector<float> only(text::TokenId id) const {
+    std::vector<float> logits(static_cast<std::size_t>(tokenizer.size()), -50.0f);
+    logits[static_cast<std::size_t>(id)] = 50.0f;
+    return logits;
+  }
+  /// A model of noise: logits that are a function of the number of tokens before.
+  std::vector<float> noise(std::size_t made, double spread) const {
+    std::vector<float> logits(static_cast<std::size_t>(tokenizer.size()));
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      logits[i] = static_cast<float>(spread * sample::uniform(5, made, i));
+    return logits;
+  }
+
+  /// Thinks the same words over and over, and answers once the thinking is closed.
+  struct Thinker {
+    Ids thought, answer;
+    std::size_t thinks = 0, answers = 0;
+    text::TokenId think_end;
+    bool closed = false;
+    text::TokenId next() {
+      return closed ? answer[std::min(answers++, answer.size() - 1)]
+                    : thought[thinks++ % thought.size()];
+    }
+    void heard(text::TokenId id) { closed = closed || id == think_end; }
+  };
+  Thinker thinker(const std::string& thought, const std::string& answer = "Seven.<|im_end|>") {
+    return {ids(thought), ids(answer), 0, 0, think_end, false};
+  }
+  /// Until it ends; `at` tokens in, `then` is called.
+  Heard run(OutputStream& out, Thinker model, std::size_t at = SIZE_MAX,
+            const std::function<void()>& then = {}) {
+    for (std::size_t made = 0; !out.ended() && made < 5000; ++made) {
+      if (made == at) then();
+      std::vector<float> logits = only(model.next());
+      if (const auto id = out.next(logits)) model.heard(*id);
+    }
+    if (!out.ended()) out.end(Finish::cancelled);
+    return sink->heard();
+  }
+};
+
+TEST_F(Control, ASpentReasoningBudgetIsAnsweredFrom) {
+  request.on_limit = OnLimit::answer;
+  for (const std::int64_t budget : {1, 2, 3, 20, 100, 700}) {
+    plan.reasoning_budget = budget;
+    plan.total_budget = budget + 50;
+    plan.answer_budget = 50;
+    const Heard h = run(*stream(), thinker("on and on "));
+    EXPECT_EQ(h.ended.at(0).finish, Finish::end_token) << budget;
+    EXPECT_TRUE(h.ended[0].forced_answer);
+    EXPECT_EQ(h.text(Channel::answer), "Seven.");
+    EXPECT_LE(h.ended[0].usage.reasoning_tokens, std::max<std::int64_t>(budget, 2));
+    EXPECT_GE(h.ended[0].usage.reasoning_tokens, budget - budget / 8);
+    Ids tail = h.tokens();
+    const Ids answer = ids("Seven.");
+    ASSERT_GT(tail.size(), answer.size());
+    tail.resize(tail.size() - answer.size());
+    EXPECT_THAT(tokenizer.decode(tail), testing::EndsWith("</think>\n\n"));
+  }
+}
+
+TEST_F(Control, ThinkingIsClosedAfterASentenceWhereOneEndsInTime) {
+  request.on_limit = OnLimit::answer;
+  plan.reasoning_budget = 400;
+  Heard h = run(*stream(), thinker("We add two and three to five. Then it is 3.5 of them. "));
+  EXPECT_TRUE(h.ended.at(0).forced_answer);
+  EXPECT_THAT(h.text(Channel::reasoning),
+              testing::AnyOf(testing::EndsWith("to five."), testing::EndsWith("of them.")));
+  h = run(*stream(), thinker("and 3.5 or 4.25 more "));
+  EXPECT_EQ(h.ended.at(0).usage.reasoning_tokens, 400) << "a point in a number is no end";
+}
+
+TEST_F(Control, ThinkingThatClosesItselfIsNotForced) {
+  request.on_limit = OnLimit::answer;
+  const Heard h = run(*stream(), thinker("a b\n</think>\n\n"));
+  EXPECT_EQ(h.ended.at(0).finish, Finish::end_token);
+  EXPECT_FALSE(h.ended[0].forced_answer);
+}
+
+TEST_F(Control, AnswerNowClosesSoonAtAnyMoment) {
+  for (const std::size_t at : {0u, 1u, 7u, 100u}) {
+    auto out = stream();
+    const Heard h = run(*out, thinker("on and on "), at, [&] { out->answer_now(); });
+    EXPECT_EQ(h.ended.at(0).finish, Finish::end_token);
+    EXPECT_TRUE(h.ended[0].forced_answer);
+    EXPECT_EQ(h.text(Channel::answer), "Seven.");
+    EXPECT_LE(h.ended[0].usage.reasoning_tokens, static_cast<std::int64_t>(at) + 64 + 2);
+  }
+  auto out = stream();
+  const Heard h = run(*out, thinker("A line.\n"), 8, [&] { out->answer_now(); });
+  EXPECT_LE(h.ended.at(0).usage.reasoning_tokens, 14);
+  EXPECT_THAT(h.text(Channel::reasoning), testing::EndsWith("A line."));
+}
+
+TEST_F(Control, AnswerNowIsIgnoredOutsideThinking) {
+  auto out = stream();
+  Heard h = run(*out, thinker("a\n</think>", "\n\none two three four five<|im_end|>"),
+                ids("a\n</think>").size() + 2, [&] { out->answer_now(); });
+  EXPECT_FALSE(h.ended.at(0).forced_answer);
+  EXPECT_EQ(h.text(Channel::answer), "one two three four five");
+  request.chat.tools =
+      parse_json(R"([{"type": "function", "function": {"name": "f"}}])")->as_array();
+  out = stream();
+  h = run(*out, thinker("a <tool_call>\n<function=f>\n</function>\n</tool_call><|im_end|>"),
+          ids("a <tool_call>").size() + 1, [&] { out->answer_now(); });
+  EXPECT_EQ(h.calls.size(), 1u);
+  EXPECT_FALSE(h.ended.at(0).forced_answer);
+  EXPECT_EQ(h.ended[0].finish, Finish::end_token);
+}
+
+TEST_F(Control, AnEndTokenInThinkingIsAnsweredFromWhereThatWasAsked) {
+  request.on_limit = OnLimit::answer;
+  Heard h = run(*stream(), thinker("I wonder<|im_end|>"));
+  EXPECT_EQ(h.ended.at(0).finish, Finish::end_token);
+  EXPECT_TRUE(h.ended[0].forced_answer);
+  EXPECT_EQ(h.text(Channel::reasoning), "I wonder");
+  EXPECT_EQ(h.text(Channel::answer), "Seven.");
+  request.on_limit = OnLimit::stop;
+  h = run(*stream(), thinker("I wonder<|im_end|>"));
+  EXPECT_EQ(h.ended.at(0).finish, Finish::stream_lost);
+}
+
+TEST_F(Control, PropertyNoBudgetIsEverExceeded) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    request.on_limit = random() % 2 ? OnLimit::answer : OnLimit::stop;
+    plan.answer_budget = random() % 30;
+    plan.reasoning_budget = 1 + random() % 90;
+    plan.total_budget = plan.reasoning_budget + plan.answer_budget;
+    auto out = stream();
+    const bool asks = random() % 2 != 0;
+    const Heard h = run(*out, thinker("so it. is then", "one two three four five<|im_end|>"),
+                        asks ? random() % 80 : SIZE_MAX, [&] { out->answer_now(); });
+    const Ended& e = h.ended.at(0);
+    EXPECT_LE(static_cast<std::int64_t>(h.tokens().size()), plan.total_budget);
+    EXPECT_NE(e.finish, Finish::cancelled);
+    if (request.on_limit == OnLimit::answer || e.forced_answer)
+      EXPECT_TRUE(e.finish == Finish::end_token || e.finish == Finish::output_limit);
+    else
+      EXPECT_EQ(e.finish, Finish::reasoning_exhausted);
+    if (e.finish == Finish::end_token) EXPECT_NE(h.text(Channel::answer), "");
+  }
+}
+
+TEST_F(Control, AResumedOutputGoesOnAsIfItHadNeverBeenCut) {
+  request.on_limit = OnLimit::answer;
+  request.sampling.stop = {"never said"};
+  plan.reasoning_budget = 30;
+  const auto model = [&] { return thinker("on. and 9 on ", "Seven never ends.<|im_end|>"); };
+  const Heard whole = run(*stream(), model());
+  const Ids all = whole.tokens();
+  for (std::size_t cut = 0; cut <= all.size(); ++cut) {
+    auto out = stream();
+    Thinker rest = model();
+    for (std::size_t i = 0; i < cut; ++i) {
+      static_cast<void>(rest.next());
+      out->replay(all[i]);
+      rest.heard(all[i]);
+    }
+    // The thinker was not asked for the tokens that were forced.
+    const auto close =
+        static_cast<std::size_t>(std::find(all.begin(), all.end(), think_end) - all.begin());
+    rest.answers = cut > close + 2 ? cut - close - 2 : 0;
+    const Heard h = run(*out, rest);
+    EXPECT_EQ(h.tokens(), Ids(all.begin() + static_cast<std::ptrdiff_t>(cut), all.end())) << cut;
+    EXPECT_EQ(h.ended.at(0).finish, whole.ended.at(0).finish);
+    EXPECT_EQ(h.ended[0].forced_answer, whole.ended[0].forced_answer) << cut;
+    EXPECT_EQ(h.ended[0].usage.reasoning_tokens, whole.ended[0].usage.reasoning_tokens);
+    EXPECT_EQ(h.ended[0].usage.answer_tokens, whole.ended[0].usage.answer_tokens);
+  }
+}
+
+TEST_F(Control, AnOutputThatWasOverIsOverWhenResumed) {
+  plan.reasoning_budget = 4;
+  auto out = stream();
+  for (const text::TokenId id : ids("one two three four five six seven"))
+    out->replay(id);
+  std::vector<float> logits = only(5);
+  EXPECT_FALSE(out->next(logits));
+  EXPECT_EQ(sink->finish(), Finish::reasoning_exhausted);
+  EXPECT_TRUE(sink->heard().tokens().empty());
+}
+
+TEST_F(Control, PropertyAGuessIsWhatComes) {
+  request.sampling.seed = 6;
+  request.sampling.presence_penalty = 0.5;
+  request.sampling.temperature = 1.0;
+  request.on_limit = OnLimit::answer;
+  plan.reasoning_budget = 60;
+  plan.total_budget = 200;
+  for (const bool with_schema : {false, true}) {
+    if (with_schema) request.schema = {{"type", "object"}};
+    auto first = stream();
+    Ids all;
+    for (std::size_t i = 0; !first->ended(); ++i) {
+      std::vector<float> logits = noise(i, 30);
+      if (const auto id = first->next(logits)) all.push_back(*id);
+    }
+    ASSERT_GT(all.size(), 70u);
+    auto again = stream();
+    for (std::size_t i = 0; i + 4 < all.size(); ++i) {
+      for (std::size_t ahead = 0; ahead < 4; ++ahead) {
+        std::vector<float> logits = noise(i + ahead, 30);
+        EXPECT_EQ(again->guess(logits, std::span(all).subspan(i, ahead)), all[i + ahead])
+            << i << " and " << ahead;
+      }
+      std::vector<float> logits = noise(i, 30);
+      EXPECT_EQ(again->next(logits), all[i]);
+    }
+  }
+}
+
+TEST_F(Control, NoiseUnderASchemaIsAJsonTextOfIt) {
+  request.schema = parse_json(R"({"type": "object", "properties": {
+      "kind": {"enum": ["a", "b", null]}, "count": {"type": "integer", "minimum": 3, "maximum": 40},
+      "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "maxItems": 3}},
+      "required": ["kind", "count"]})")
+                       ->as_object();
+  int round = 0;
+  for (const double temperature : {0.0, 0.7, 5.0}) {
+    for (const int top_k : {0, 20}) {
+      for (const bool thinks : {false, true}) {
+        starts_thinking = thinks;
+        request.sampling.temperature = temperature;
+        request.sampling.top_k = top_k;
+        request.sampling.seed = ++round;
+        auto out = stream();
+        if (thinks) {
+          for (const text::TokenId id : ids("so\n</think>")) {
+            std::vector<float> logits = only(id);
+            out->next(logits);
+          }
+        }
+        for (std::size_t i = 0; !out->ended() && i < 2000; ++i) {
+          std::vector<float> logits = noise(i + 1000 * static_cast<std::size_t>(round), 8);
+          out->next(logits);
+        }
+        const Heard h = sink->heard();
+        ASSERT_EQ(h.ended.size(), 1u);
+        EXPECT_EQ(h.ended[0].finish, Finish::end_token);
+        const std::string text = h.text(Channel::answer);
+        const auto value = parse_json_object(text);
+        ASSERT_TRUE(value) << text;
+        EXPECT_GE(value->at("count").as_int64(), 3);
+        EXPECT_LE(value->at("count").as_int64(), 40);
+        if (value->contains("tags")) EXPECT_LE(value->at("tags").as_array().size(), 3u);
+      }
+    }
+  }
+}
+
+TEST_F(Control, UnderASchemaTagsAreTextAndABudgetCutsAsEver) {
+  starts_thinking = false;
+  request.schema = {{"type", "string"}};
+  request.budgets.max_answer_tokens = 1000;
+  auto out = stream();
+  for (const text::TokenId id : tokenizer.encode("\"<tool_call>\n", false)) {
+    std::vector<float> logits = only(id);
+    out->next(logits);  // the line break is replaced: a string holds none
+  }
+  std::vector<float> logits = only(tokenizer.encode("\"", false).at(0));
+  while (!out->ended())
+    out->next(logits);
+  EXPECT_THAT(sink->heard().text(Channel::answer), testing::StartsWith("\"<tool_call>"));
+  EXPECT_TRUE(sink->heard().calls.empty());
+
+  request.budgets.max_answer_tokens = 3;
+  request.schema = {{"type", "array"}};
+  out = stream();
+  for (int i = 0; i < 10 && !out->ended(); ++i) {
+    logits = only(tokenizer.encode("[", false).at(0));
+    out->next(logits);
+  }
+  EXPECT_EQ(sink->finish(), Finish::output_limit);
+}
+
+TEST_F(Control, AStopStringIsFoundHoweverItFallsIntoTokens) {
+  starts_thinking = false;
+  request.sampling.stop = {"\n\nEnd of \xC3\xA4ll.", "End. "};
+  const std::string text = "a\n\nEnd of\n\nEnd of \xC3\xA4ll. more";
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    for (std::size_t j = i; j <= text.size(); ++j) {
+      Ids all = tokenizer.encode(text.substr(0, i), false);
+      for (const std::string& part : {text.substr(i, j - i), text.substr(j)}) {
+        const Ids more = tokenizer.encode(part, false);
+        all.insert(all.end(), more.begin(), more.end());
+      }
+      auto out = stream();
+      for (const text::TokenId id : all) {
+        std::vector<float> logits = only(id);
+        if (!out->next(logits)) break;
+      }
+      EXPECT_EQ(sink->finish(), Finish::stop_string) << i << " and " << j;
+      EXPECT_EQ(sink->heard().text(Channel::answer), "a\n\nEnd of") << i << " and " << j;
+    }
+  }
+}
+
+TEST_F(Control, ASchemaThatCannotBeUsedFailsTheOutput) {
+  request.schema = {{"type", "blob"}};
+  auto out = stream();
+  std::vector<float> logits = only(5);
+  EXPECT_FALSE(out->next(logits));
+  EXPECT_EQ(sink->heard().ended.at(0).error->param, "schema");
+}
+
+TEST_F(Control, LogprobsAreOfTheRawLawAndOfEveryToken) {
+  starts_thinking = false;
+  request.sampling.top_logprobs = 2;
+  request.sampling.temperature = 0;
+  request.sampling.logit_bias = {{7, 100.0f}};
+  auto out = stream();
+  std::vector<float> logits(static_cast<std::size_t>(tokenizer.size()), 0.0f);
+  logits[9] = 2;
+  const double all = std::log(static_cast<double>(logits.size()) - 1 + std::exp(2.0));
+  EXPECT_EQ(out->next(logits), 7);
+  out->end(Finish::cancelled);
+  std::vector<TokenLogprobs> told;
+  for (const Delta& d : sink->heard().deltas)
+    told.insert(told.end(), d.logprobs.begin(), d.logprobs.end());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].id, 7);
+  EXPECT_NEAR(told[0].logprob, -all, 1e-6);
+  EXPECT_EQ(told[0].bytes, tokenizer.bytes_of(7));
+  ASSERT_EQ(told[0].top.size(), 2u);
+  EXPECT_EQ(told[0].top[0].first, 9);
+  EXPECT_NEAR(told[0].top[0].second, 2 - all, 1e-6);
+  EXPECT_EQ(told[0].top_bytes.at(0), tokenizer.bytes_of(9));
+}
+
+}  // namespace
+}  // namespace ponder::run
