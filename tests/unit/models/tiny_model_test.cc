@@ -344,6 +344,35 @@ TEST(TinyModelLoads, SizesMemoryByWhatItTakes) {
   EXPECT_EQ(wide->kv, 2 * need->kv);
 }
 
+TEST(TinyModelLoads, CountsTheDraftLayerWhereItIsLoaded) {
+  const MemoryFile file(
+      tiny_qwen35({.layers = 2, .interval = 2, .vocab = 100, .matrices = kernels::DType::Q8_0})
+          .bytes());
+  const auto gguf = artifact::Gguf::open(file.path());
+  ASSERT_TRUE(gguf);
+  LoadOptions options = {.n_ctx = 512, .threads = 1, .kv = KvType::f16, .chunk = 64};
+  const auto plain = memory_need(**gguf, options);
+  options.drafts = true;
+  const auto need = memory_need(**gguf, options);
+  ASSERT_TRUE(plain && need);
+  const auto model = load(file.path(), options);
+  EXPECT_EQ(need->kv, 8 * model->page_bytes());
+  EXPECT_EQ(need->kv, 2 * plain->kv) << "an attention layer, and the draft layer's";
+  const std::uint64_t row = 4 * 128;                              // a hidden state
+  const std::uint64_t log = 1 * 16 * 4 * (2 * 320 - 64 + 2 * 6);  // of 16 rows on trial
+  const std::uint64_t more = need->state - plain->state;
+  EXPECT_GE(more, 66 * row + log);
+  EXPECT_LE(more, 66 * row + log + 16 * row + 2 * 4096);
+  // attention, dense part and eh_proj, in blocks of 34 bytes for 32 weights; then the norms
+  const std::uint64_t layer =
+      (128 * (2 * 384 + 2 * 64 + 384) + 3 * 128 * 352 + 2 * 128 * 128) / 32 * 34 +
+      4 * (2 * 64 + 5 * 128);
+  EXPECT_GE(need->weights - plain->weights, layer - 4096);
+  EXPECT_LE(need->weights - plain->weights, layer * 103 / 100 + 4096);
+  EXPECT_EQ(model->weight_bytes(), load(file.path(), {.n_ctx = 512, .threads = 1})->weight_bytes())
+      << "a decode step does not read the draft layer";
+}
+
 TEST(TinyModelLoads, RefusesWhatTheMachineCannotHold) {
   EXPECT_TRUE(check_memory({.total = 1}));
   const auto refused = check_memory({.weights = 1ull << 60, .total = 1ull << 60});
