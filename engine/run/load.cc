@@ -68,10 +68,11 @@ bool is_bundled(const std::filesystem::path& file) {
 Result<models::KvType> parse_kv(std::string_view name) {
   if (name == "f32") return models::KvType::f32;
   if (name == "f16") return models::KvType::f16;
-  return fail(
-      ErrorCode::bad_request,
-      fmt::format("the attention cache cannot be kept as {} by this engine", name.substr(0, 20)),
-      "use --kv f16 or --kv f32");
+  if (name == "q8_0") return models::KvType::q8_0;
+  if (name == "r4") return models::KvType::r4;
+  return fail(ErrorCode::bad_request,
+              fmt::format("the attention cache cannot be kept as {}", name.substr(0, 20)),
+              "use --kv f32, f16, q8_0 or r4");
 }
 
 Result<text::TokenizerSpec> tokenizer_spec(const artifact::Gguf& file) {

@@ -15,7 +15,7 @@
 
 namespace ponder::run {
 
-/// "f32" or "f16"; bad_request names what else there is.
+/// "f32", "f16", "q8_0" or "r4"; bad_request names them.
 Result<models::KvType> parse_kv(std::string_view name);
 
 /// The keys tokenizer.ggml.*; model_missing names the one that is not there or makes no sense.

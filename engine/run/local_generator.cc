@@ -1,5 +1,6 @@
 #include "engine/run/local_generator.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,11 +10,13 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <new>
 #include <thread>
 #include <utility>
 
+#include "engine/run/engine_loop.h"
+#include "engine/run/marks.h"
 #include "engine/run/output_stream.h"
+#include "engine/run/state_budget.h"
 
 namespace ponder::run {
 namespace {
@@ -24,37 +27,39 @@ double seconds_since(Clock::time_point then) {
   return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
-/// What a generation is before and while it runs. The flag is set by any thread; the rest belongs
-/// to prep until it is handed to the engine.
-struct Running {
-  GenerationId id = 0;
+/// A turn until it is prepared.
+struct Asked {
+  std::shared_ptr<Turn> turn = std::make_shared<Turn>();
   GenerationRequest request;
   std::shared_ptr<OutputSink> sink;
-  std::atomic<bool> cancelled{false};
-  Clock::time_point asked = Clock::now();
-
-  std::vector<text::TokenId> prompt;
-  std::unique_ptr<OutputStream> output;
-  std::unique_ptr<models::SequenceState> sequence;
-  std::vector<float> logits;
-  std::size_t prefilled = 0;
-  double prefill_s = 0;
+  Clock::time_point at = Clock::now();
 };
 
 using Task = std::function<void()>;
 
-// A prefill step is at most model.chunk() tokens and about this long: cancel, other sequences and
-// the daemon's stall clock wait for one. Rows are the same in any chunk.
-constexpr double kStepSeconds = 1.0;
-constexpr std::int64_t kFirstStep = 64;  // before the speed is known
-constexpr std::int64_t kLeastStep = 16;
+LoopOptions loop_options(const models::Model& model, const GeneratorOptions& options) {
+  LoopOptions loop;
+  const StateBudget budget = default_state_budget(available_memory());
+  const auto bytes_of = [](std::optional<std::int64_t> mib, std::uint64_t otherwise) {
+    return mib ? static_cast<std::uint64_t>(*mib) << 20 : otherwise;
+  };
+  loop.store.device_bytes = bytes_of(options.device_state_mib, budget.device_bytes);
+  loop.store.host_bytes = bytes_of(options.host_state_mib, budget.host_bytes);
+  loop.store.page_bytes = model.page_bytes();
+  loop.spec = options.spec;
+  return loop;
+}
 
 }  // namespace
 
 class LocalGenerator::Impl {
  public:
-  Impl(LoadedModel loaded, EffortBudgets effort_budgets)
-      : loaded_(std::move(loaded)), effort_budgets_(effort_budgets), born_(Clock::now()) {
+  Impl(LoadedModel loaded, const GeneratorOptions& options)
+      : loaded_(std::move(loaded)),
+        effort_budgets_(options.effort_budgets),
+        born_(Clock::now()),
+        loop_(*loaded_.model, *loaded_.vocabulary.tokenizer,
+              loop_options(*loaded_.model, options)) {
     prep_ = std::thread([this] { prepare(); });
     engine_ = std::thread([this] { run(); });
   }
@@ -84,15 +89,15 @@ class LocalGenerator::Impl {
   }
 
   void start(GenerationId id, GenerationRequest request, std::shared_ptr<OutputSink> sink) {
-    auto running = std::make_shared<Running>();
-    running->id = id;
-    running->request = std::move(request);
-    running->sink = std::move(sink);
+    auto asked = std::make_shared<Asked>();
+    asked->turn->id = id;
+    asked->request = std::move(request);
+    asked->sink = std::move(sink);
     {
       const std::lock_guard lock(mutex_);
-      live_[id] = running;
+      live_[id] = asked->turn;
     }
-    post([this, running] { make_ready(running); });
+    post([this, asked] { make_ready(*asked); });
   }
 
   void cancel(GenerationId id) {
@@ -101,13 +106,19 @@ class LocalGenerator::Impl {
     if (it != live_.end()) it->second->cancelled = true;
   }
 
+  void answer_now(GenerationId id) {
+    const std::lock_guard lock(mutex_);
+    const auto it = live_.find(id);
+    if (it != live_.end()) it->second->answer_now = true;
+  }
+
  private:
   void stop(bool& flag, std::condition_variable& wake_up, std::thread& thread) {
     {
       const std::lock_guard lock(mutex_);
       flag = true;
-      for (const auto& [id, running] : live_)
-        running->cancelled = true;
+      for (const auto& [id, turn] : live_)
+        turn->cancelled = true;
     }
     wake_up.notify_one();
     thread.join();
@@ -127,28 +138,55 @@ class LocalGenerator::Impl {
     }
   }
 
-  void make_ready(const std::shared_ptr<Running>& running) {
-    if (running->cancelled) return refuse(running, Finish::cancelled, {});
-    Result<RenderedPrompt> prompt = render_prompt(loaded_.vocabulary, running->request);
-    if (!prompt) return refuse(running, Finish::failed, prompt.error());
-    Result<PromptPlan> plan = plan_prompt(loaded_.vocabulary, *prompt, running->request,
+  void make_ready(Asked& asked) {
+    Turn& turn = *asked.turn;
+    if (turn.cancelled) return refuse(asked, Finish::cancelled, {});
+    Result<RenderedPrompt> prompt = render_prompt(loaded_.vocabulary, asked.request);
+    if (!prompt) return refuse(asked, Finish::failed, prompt.error());
+    Result<PromptPlan> plan = plan_prompt(loaded_.vocabulary, *prompt, asked.request,
                                           loaded_.model->n_ctx(), effort_budgets_);
-    if (!plan) return refuse(running, Finish::failed, plan.error());
-    running->prompt = std::move(prompt->ids);
-    running->output = std::make_unique<OutputStream>(
-        *loaded_.vocabulary.tokenizer, running->request, std::move(*plan), prompt->starts_thinking,
-        running->sink, running->asked);
-    running->request = {};
+    if (!plan) return refuse(asked, Finish::failed, plan.error());
+    if (const Result<void> fits = check_resume(asked.request.resume, *plan); !fits)
+      return refuse(asked, Finish::failed, fits.error());
+    turn.marks = plan_marks(*loaded_.vocabulary.tokenizer, *prompt);
+    turn.ids = std::move(prompt->ids);
+    turn.most_tokens = plan->total_budget;
+    turn.ignore_eos = asked.request.ignore_eos;
+    turn.output = std::make_unique<OutputStream>(*loaded_.vocabulary.tokenizer, asked.request,
+                                                 std::move(*plan), prompt->starts_thinking,
+                                                 asked.sink, asked.at);
+    turn.resume = std::move(asked.request.resume);
     {
       const std::lock_guard lock(mutex_);
-      engine_inbox_.push_back(running);
+      engine_inbox_.push_back(asked.turn);
     }
     engine_wake_.notify_one();
   }
 
-  void refuse(const std::shared_ptr<Running>& running, Finish finish, std::optional<Error> error) {
-    forget(running->id);
-    running->sink->on_ended({finish, {}, std::move(error)});
+  /// Resumed tokens count as the output they are: the plan is that of the uncut run.
+  Result<void> check_resume(const std::vector<std::int32_t>& resume, const PromptPlan& plan) const {
+    const std::int32_t known = loaded_.vocabulary.tokenizer->size();
+    for (const std::int32_t id : resume)
+      if (id < 0 || id >= known)
+        return fail(
+            ErrorCode::bad_request,
+            fmt::format("{} is not a token id of this model, so nothing can go on from it", id),
+            "start the job again without its stored tokens");
+    const auto made = static_cast<std::int64_t>(resume.size());
+    if (plan.prompt_tokens + made <= plan.n_ctx) return {};
+    Error error{ErrorCode::context_length_exceeded,
+                fmt::format("the prompt has {} tokens and {} were made before, more than the "
+                            "window of {} holds",
+                            plan.prompt_tokens, made, plan.n_ctx),
+                "give the daemon the --ctx that the job was started with"};
+    error.details = {
+        {"n_prompt_tokens", plan.prompt_tokens}, {"n_reserved", made}, {"n_ctx", plan.n_ctx}};
+    return fail(std::move(error));
+  }
+
+  void refuse(const Asked& asked, Finish finish, std::optional<Error> error) {
+    forget(asked.turn->id);
+    asked.sink->on_ended({finish, {}, std::move(error)});
   }
 
   void forget(GenerationId id) {
@@ -159,79 +197,19 @@ class LocalGenerator::Impl {
   // --- engine -------------------------------------------------------------------------------
 
   void run() {
-    std::deque<std::shared_ptr<Running>> turn;  // the next one first
     while (true) {
       {
         std::unique_lock lock(mutex_);
-        if (turn.empty())
+        if (loop_.idle())
           engine_wake_.wait(lock, [this] { return engine_stopping_ || !engine_inbox_.empty(); });
-        turn.insert(turn.end(), engine_inbox_.begin(), engine_inbox_.end());
+        for (std::shared_ptr<Turn>& turn : engine_inbox_)
+          loop_.add(std::move(turn));
         engine_inbox_.clear();
-        if (turn.empty()) return;  // stopping, and all that ran was cancelled and has ended
+        if (loop_.idle()) return;  // stopping, and all that ran was cancelled and has ended
       }
-      const std::shared_ptr<Running> running = std::move(turn.front());
-      turn.pop_front();
-      step(*running);
-      if (running->output->ended()) {
-        forget(running->id);
-        continue;  // its state is freed here
-      }
-      turn.push_back(running);
+      for (const std::shared_ptr<Turn>& turn : loop_.step())
+        forget(turn->id);
     }
-  }
-
-  void step(Running& r) {
-    if (r.cancelled) return r.output->end(Finish::cancelled);
-    try {
-      Result<void> done = r.prefilled < r.prompt.size() ? prefill(r) : decode(r);
-      if (!done) r.output->end(Finish::failed, std::move(done).error());
-    } catch (const std::bad_alloc&) {
-      r.output->end(Finish::failed, Error{ErrorCode::out_of_memory,
-                                          "there is not enough memory for this conversation",
-                                          "use a smaller --ctx, or close other programs"});
-    }
-  }
-
-  Result<void> prefill(Running& r) {
-    if (!r.sequence) {
-      r.sequence = loaded_.model->new_sequence();
-      r.logits.resize(static_cast<std::size_t>(loaded_.model->vocab()));
-      Started started;
-      started.plan = r.output->plan();
-      started.miss_reason = "no_store";
-      r.sink->on_started(started);
-    }
-    const Clock::time_point began = Clock::now();
-    const std::size_t left = r.prompt.size() - r.prefilled;
-    const std::size_t n = std::min(left, prefill_step());
-    const bool last = n == left;
-    TRY_VOID(loaded_.model->forward(*r.sequence, std::span(r.prompt).subspan(r.prefilled, n),
-                                    last ? 1 : 0,
-                                    last ? std::span<float>(r.logits) : std::span<float>()));
-    const double took = seconds_since(began);
-    r.prefilled += n;
-    r.prefill_s += took;
-    if (n >= static_cast<std::size_t>(kLeastStep) && took > 0)
-      prefill_per_s_ = static_cast<double>(n) / took;
-    r.sink->on_prefill(
-        {static_cast<std::int64_t>(r.prefilled), static_cast<std::int64_t>(r.prompt.size())});
-    if (last && r.prefill_s > 0)
-      r.output->usage().prefill_tokens_per_s = static_cast<double>(r.prompt.size()) / r.prefill_s;
-    return {};
-  }
-
-  std::size_t prefill_step() const {
-    const std::int64_t most = loaded_.model->chunk();
-    if (prefill_per_s_ <= 0) return static_cast<std::size_t>(std::min(kFirstStep, most));
-    const double fits = std::min(prefill_per_s_ * kStepSeconds, static_cast<double>(most));
-    const auto n = std::max(static_cast<std::int64_t>(fits), kLeastStep);
-    return static_cast<std::size_t>(std::min(n, most));
-  }
-
-  Result<void> decode(Running& r) {
-    const std::optional<text::TokenId> id = r.output->next(r.logits);
-    if (!id || r.output->ended()) return {};
-    return loaded_.model->forward(*r.sequence, std::span(&*id, 1), 1, r.logits);
   }
 
   const LoadedModel loaded_;
@@ -244,16 +222,16 @@ class LocalGenerator::Impl {
   bool prep_stopping_ = false;
   bool engine_stopping_ = false;
   std::deque<Task> prep_inbox_;
-  std::deque<std::shared_ptr<Running>> engine_inbox_;
-  std::map<GenerationId, std::shared_ptr<Running>> live_;
+  std::deque<std::shared_ptr<Turn>> engine_inbox_;
+  std::map<GenerationId, std::shared_ptr<Turn>> live_;
 
-  double prefill_per_s_ = 0;  // of the last chunk; the engine's thread only
+  EngineLoop loop_;  // the engine's thread only
 
   std::thread prep_, engine_;
 };
 
-LocalGenerator::LocalGenerator(LoadedModel model, EffortBudgets effort_budgets)
-    : impl_(std::make_unique<Impl>(std::move(model), effort_budgets)) {}
+LocalGenerator::LocalGenerator(LoadedModel model, const GeneratorOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(model), options)) {}
 LocalGenerator::~LocalGenerator() = default;
 
 void LocalGenerator::plan(GenerationRequest request, std::function<void(Result<PromptPlan>)> done) {
@@ -276,6 +254,10 @@ void LocalGenerator::start(GenerationId id, GenerationRequest request,
 
 void LocalGenerator::cancel(GenerationId id) {
   impl_->cancel(id);
+}
+
+void LocalGenerator::answer_now(GenerationId id) {
+  impl_->answer_now(id);
 }
 
 GeneratorStatus LocalGenerator::status() const {

@@ -1,9 +1,12 @@
 #pragma once
 // The engine itself behind the Generator door. Two threads: `prep` renders and tokenizes, `engine`
-// owns the model and every sequence and calls the sinks. Each turn of the engine takes one step of
-// one sequence, a prefill chunk or a token, in turn, so that a short ask advances beside a long
-// job.
+// owns the model, every sequence and the saved states, and calls the sinks. Up to eight sequences
+// run at once and share steps: each step holds a row or more of every one that is being decoded
+// and a slice of one prompt, so that a short ask advances beside a long job; more wait in order.
+// What a generation says depends on its request alone: not on who runs beside it, on what was
+// found in the store of states, on drafts, or on where an earlier run was cut (resume).
 #include <memory>
+#include <optional>
 
 #include "engine/generator/generator.h"
 #include "engine/run/load.h"
@@ -11,9 +14,17 @@
 
 namespace ponder::run {
 
+struct GeneratorOptions {
+  EffortBudgets effort_budgets = {};
+  /// Memory for saved states, in MiB; unset: a share of what is free (state_budget.h).
+  std::optional<std::int64_t> device_state_mib = {};  ///< on the device
+  std::optional<std::int64_t> host_state_mib = {};    ///< copies in host memory
+  int spec = -1;  ///< tokens drafted a step: -1 what pays, 0 none, 1 to 5 (speculation.h)
+};
+
 class LocalGenerator final : public Generator {
  public:
-  explicit LocalGenerator(LoadedModel model, EffortBudgets effort_budgets = {});
+  explicit LocalGenerator(LoadedModel model, const GeneratorOptions& options = {});
   /// Ends what runs as cancelled.
   ~LocalGenerator() override;
 
@@ -22,6 +33,7 @@ class LocalGenerator final : public Generator {
                 std::function<void(Result<std::vector<std::int32_t>>)> done) override;
   void start(GenerationId id, GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void cancel(GenerationId id) override;
+  void answer_now(GenerationId id) override;
   GeneratorStatus status() const override;
 
  private:

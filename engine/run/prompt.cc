@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "engine/generator/budget.h"
+#include "engine/text/json_grammar.h"
 #include "engine/text/prompt_encoding.h"
 
 namespace ponder::run {
@@ -106,6 +107,9 @@ bool ends_inside_think(const text::Tokenizer& tokenizer, const RenderedPrompt& p
 Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
                                      const GenerationRequest& request) {
   RenderedPrompt prompt;
+  if (!request.schema.empty()) {
+    TRY_VOID(text::JsonGrammar::compile(request.schema));
+  }
   if (request.raw_prompt) {
     prompt.text = *request.raw_prompt;
     prompt.ids = vocabulary.tokenizer->encode(prompt.text, true);
@@ -125,7 +129,9 @@ Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
       prompt.text += pieces.back().text;
       prompt.starts_thinking = false;
     }
-    prompt.ids = text::encode_prompt(*vocabulary.tokenizer, pieces);
+    text::EncodedPrompt encoded = text::encode_with_borders(*vocabulary.tokenizer, pieces);
+    prompt.ids = std::move(encoded.ids);
+    prompt.caller_text = std::move(encoded.caller_text);
   }
   if (prompt.ids.empty()) return fail(ErrorCode::bad_request, "the prompt is empty");
   return prompt;

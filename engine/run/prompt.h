@@ -19,9 +19,12 @@ struct RenderedPrompt {
   std::string text;
   std::vector<text::TokenId> ids;
   bool starts_thinking = false;  ///< it ends in an open <think>, or inside a thought
+  /// So many ids come before each piece of the caller's own text (text::EncodedPrompt).
+  std::vector<std::size_t> caller_text = {};
 };
 
-/// bad_request when the template refuses the conversation or the model has none. Template
+/// bad_request when the template refuses the conversation or the model has none, and for a schema
+/// that cannot bound an answer. Template
 /// arguments of the request never replace what the request or the model file says. At effort none
 /// the prompt never ends in an open <think>.
 Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,

@@ -1,19 +1,56 @@
 #include "engine/text/prompt_encoding.h"
 
 namespace ponder::text {
+namespace {
 
-std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer,
-                                   const std::vector<PromptPiece>& pieces) {
-  std::vector<TokenId> ids;
-  std::string plain;  // since the last cut
-  const auto flush = [&] {
-    const std::vector<TokenId> run = tokenizer.encode(plain, false);
-    ids.insert(ids.end(), run.begin(), run.end());
-    plain.clear();
-  };
+/// Collects text until a cut and encodes it as one run.
+class Encoder {
+ public:
+  explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void caller_text(const std::string& text) {
+    if (!text.empty()) begins_.push_back(plain_.size());
+    plain_ += text;
+  }
+  void template_text(std::string_view text) { plain_ += text; }
+  void special(TokenId id) {
+    flush();
+    out_.ids.push_back(id);
+  }
+  EncodedPrompt finish() {
+    flush();
+    return std::move(out_);
+  }
+
+ private:
+  void flush() {
+    const std::vector<TokenId> run = tokenizer_.encode(plain_, false);
+    std::size_t ended = 0, bytes = 0;  // tokens, and what they come to
+    for (const std::size_t at : begins_) {
+      while (ended < run.size() && bytes + tokenizer_.bytes_of(run[ended]).size() <= at)
+        bytes += tokenizer_.bytes_of(run[ended++]).size();
+      // Of the last token before it: other text behind it could have made it a longer one.
+      out_.caller_text.push_back(out_.ids.size() + (ended > 0 ? ended - 1 : 0));
+    }
+    out_.ids.insert(out_.ids.end(), run.begin(), run.end());
+    plain_.clear();
+    begins_.clear();
+  }
+
+  const Tokenizer& tokenizer_;
+  EncodedPrompt out_;
+  std::string plain_;                ///< since the last cut
+  std::vector<std::size_t> begins_;  ///< of the caller's pieces, in `plain_`
+};
+
+}  // namespace
+
+EncodedPrompt encode_with_borders(const Tokenizer& tokenizer,
+                                  const std::vector<PromptPiece>& pieces) {
+  Encoder encoder(tokenizer);
   for (std::size_t i = 0; i < pieces.size();) {
     if (!pieces[i].from_template) {
-      plain += pieces[i++].text;
+      encoder.caller_text(pieces[i++].text);
       continue;
     }
     // Neighbouring pieces of the template are one text.
@@ -22,15 +59,18 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer,
       own += pieces[i++].text;
     std::size_t at = 0;
     for (const SpecialMatch& match : tokenizer.find_special(own)) {
-      plain.append(own, at, match.at - at);
-      flush();
-      ids.push_back(match.id);
+      encoder.template_text(std::string_view(own).substr(at, match.at - at));
+      encoder.special(match.id);
       at = match.at + match.size;
     }
-    plain.append(own, at);
+    encoder.template_text(std::string_view(own).substr(at));
   }
-  flush();
-  return ids;
+  return encoder.finish();
+}
+
+std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer,
+                                   const std::vector<PromptPiece>& pieces) {
+  return encode_with_borders(tokenizer, pieces).ids;
 }
 
 }  // namespace ponder::text

@@ -15,4 +15,14 @@ namespace ponder::text {
 std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer,
                                    const std::vector<PromptPiece>& pieces);
 
+struct EncodedPrompt {
+  std::vector<TokenId> ids;
+  /// For each piece of the caller's text, in order: so many ids come before it whatever it says.
+  /// Where it may share a token with what stands before it, that token is left out.
+  std::vector<std::size_t> caller_text = {};
+};
+/// The same ids, and where the caller's own text begins in them.
+EncodedPrompt encode_with_borders(const Tokenizer& tokenizer,
+                                  const std::vector<PromptPiece>& pieces);
+
 }  // namespace ponder::text

@@ -52,6 +52,7 @@ Result<models::LoadOptions> load_options(const ModelArguments& arguments) {
   options.n_ctx = arguments.n_ctx;
   options.threads = arguments.threads;
   options.chunk = arguments.chunk;
+  options.drafts = arguments.drafts;
   TRY(options.kv, run::parse_kv(arguments.kv));
   return options;
 }
@@ -61,6 +62,12 @@ Result<run::LoadedModel> load(const ModelArguments& arguments) {
   options.model_path = arguments.file;
   TRY(options.load, load_options(arguments));
   return run::load_model(options);
+}
+
+Result<void> check_spec(int spec, const models::Model& model) {
+  if (spec <= 0 || model.drafts()) return {};
+  return fail(ErrorCode::bad_request, "this model has no layer to draft tokens with",
+              "leave --spec away, or use --spec -1 for drafts from the text itself");
 }
 
 }  // namespace ponder::worker

@@ -19,5 +19,7 @@ Result<void> write_stdout(std::string_view bytes);
 
 Result<models::LoadOptions> load_options(const ModelArguments& arguments);
 Result<run::LoadedModel> load(const ModelArguments& arguments);
+/// bad_request where `spec` names a depth and the model has no draft layer.
+Result<void> check_spec(int spec, const models::Model& model);
 
 }  // namespace ponder::worker

@@ -2,6 +2,7 @@
 // The commands of `ponder-engine`, one file each. main.cc parses the command line; a command does
 // its work on stdin and stdout and returns the exit code, or an Error for main to say on stderr.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct ModelArguments {
   int threads = 0;         ///< 0: the machine's cores
   std::string kv = "f16";
   std::int64_t chunk = 512;
+  bool drafts = false;  ///< load the draft layer, where the file has one
 };
 
 Result<int> run_info(const ModelArguments& model, bool as_json);
@@ -36,6 +38,7 @@ struct GenerateArguments {
   std::uint64_t seed = 0;
   bool ignore_eos = false;
   bool with_ids = false;
+  int spec = 0;  ///< run/speculation.h: -1 adaptive, 0 off, 1 to 5
 };
 Result<int> run_generate(const GenerateArguments& arguments);
 
@@ -45,6 +48,7 @@ struct BenchArguments {
   std::vector<std::int64_t> outputs = {128};  ///< lengths of decode tests; 0: none
   std::int64_t depth = 0;                     ///< tokens in the sequence before a test begins
   int repetitions = 5;
+  int spec = 0;  ///< as in GenerateArguments; decode tests then make the model's own greedy text
 };
 Result<int> run_bench(const BenchArguments& arguments);
 
@@ -56,8 +60,12 @@ struct WorkerArguments {
   int parent = 0;  ///< the daemon's pid; the worker does not outlive it
   bool stub = false;
   ModelArguments model;
-  std::string model_id;     ///< empty: from the file's name
-  std::string model_class;  ///< empty: from the file's name
+  std::string model_id;                               ///< empty: from the file's name
+  std::string model_class;                            ///< empty: from the file's name
+  int spec = -1;                                      ///< as in GenerateArguments
+  std::vector<std::int64_t> effort_tokens = {};       ///< run::EffortBudgets: low, medium, xhigh
+  std::optional<std::int64_t> device_state_mib = {};  ///< for saved states; unset: a share
+  std::optional<std::int64_t> host_state_mib = {};    ///< for their copies in host memory
 };
 Result<int> run_worker(const WorkerArguments& arguments);
 

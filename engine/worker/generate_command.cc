@@ -5,10 +5,9 @@
 #include <cstdio>
 
 #include "engine/base/json.h"
-#include "engine/sample/sampler.h"
+#include "engine/run/sampled_choice.h"
 #include "engine/worker/command_input.h"
 #include "engine/worker/commands.h"
-#include "engine/worker/greedy.h"
 
 namespace ponder::worker {
 namespace {
@@ -23,56 +22,54 @@ double per_second(std::size_t n, Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 Result<int> run_generate(const GenerateArguments& arguments) {
-  TRY(const run::LoadedModel loaded, load(arguments.model));
+  ModelArguments with_drafts = arguments.model;
+  with_drafts.drafts = arguments.spec != 0;
+  TRY(const run::LoadedModel loaded, load(with_drafts));
   models::Model& model = *loaded.model;
+  TRY_VOID(check_spec(arguments.spec, model));
   const text::Tokenizer& tokenizer = *loaded.vocabulary.tokenizer;
   TRY(const std::string text, read_stdin());
-  const std::vector<text::TokenId> prompt = tokenizer.encode(text, true);
-  if (prompt.empty()) return fail(ErrorCode::bad_request, "the prompt on stdin is empty");
-  if (static_cast<std::int64_t>(prompt.size()) >= model.n_ctx())
+  std::vector<text::TokenId> ids = tokenizer.encode(text, true);
+  if (ids.empty()) return fail(ErrorCode::bad_request, "the prompt on stdin is empty");
+  const std::size_t prompt = ids.size();
+  if (static_cast<std::int64_t>(prompt) >= model.n_ctx())
     return fail(ErrorCode::context_length_exceeded,
                 fmt::format("the prompt has {} tokens; the window of {} leaves no place for more",
-                            prompt.size(), model.n_ctx()),
+                            prompt, model.n_ctx()),
                 "shorten the prompt or give a larger --ctx");
 
   sample::SamplerConfig sampling;
   sampling.temperature = static_cast<float>(arguments.temperature);
   sampling.seed = arguments.seed;
-  const std::int64_t most =
-      std::min(arguments.n, model.n_ctx() - static_cast<std::int64_t>(prompt.size()));
+  const auto length = static_cast<std::int64_t>(prompt);
+  run::SampledChoice choice(tokenizer, sampling, length,
+                            std::min(arguments.n, model.n_ctx() - length), arguments.ignore_eos);
   const std::unique_ptr<models::SequenceState> sequence = model.new_sequence();
   std::vector<float> logits(static_cast<std::size_t>(model.vocab()));
   const Clock::time_point began = Clock::now();
-  TRY_VOID(read_prompt(model, *sequence, prompt, model.chunk(), logits));
+  TRY_VOID(run::read_prompt(model, *sequence, ids, model.chunk(), logits));
   const Clock::time_point prefilled = Clock::now();
-
-  std::vector<text::TokenId> ids;
-  bool end = false;
-  while (static_cast<std::int64_t>(ids.size()) < most) {
-    const auto position = static_cast<std::int64_t>(prompt.size() + ids.size());
-    const auto known = std::span(logits).first(static_cast<std::size_t>(tokenizer.size()));
-    const text::TokenId id = sample::sample(known, sampling, ids, position);
-    if (tokenizer.is_end(id) && !arguments.ignore_eos) {
-      end = true;
-      break;
-    }
-    ids.push_back(id);
-    TRY_VOID(write_stdout(tokenizer.bytes_of(id)));
-    if (static_cast<std::int64_t>(ids.size()) < most) {
-      TRY_VOID(model.forward(*sequence, std::span(&id, 1), 1, logits));
-    }
-  }
+  run::DecodeStep step(model);
+  const auto show = [&](std::span<const text::TokenId> fresh) -> Result<void> {
+    for (const text::TokenId id : fresh)
+      TRY_VOID(write_stdout(tokenizer.bytes_of(id)));
+    return {};
+  };
+  TRY(const run::Drafts drafts,
+      run::decode(model, step, *sequence, ids, choice, arguments.spec, logits, show));
   const Clock::time_point done = Clock::now();
 
-  json::object out{{"prompt_tokens", prompt.size()},
-                   {"tokens", ids.size()},
-                   {"prefill_tokens_per_s", per_second(prompt.size(), began, prefilled)},
-                   {"decode_tokens_per_s", per_second(ids.size(), prefilled, done)},
-                   {"stop", end ? "end_token" : "output_limit"},
+  json::object out{{"prompt_tokens", prompt},
+                   {"tokens", choice.made().size()},
+                   {"prefill_tokens_per_s", per_second(prompt, began, prefilled)},
+                   {"decode_tokens_per_s", per_second(choice.made().size(), prefilled, done)},
+                   {"stop", choice.stopped() ? "end_token" : "output_limit"},
+                   {"drafted", drafts.drafted},
+                   {"accepted", drafts.accepted},
                    {"ids", nullptr}};
   if (arguments.with_ids) {
     json::array array;
-    for (const text::TokenId id : ids)
+    for (const text::TokenId id : choice.made())
       array.emplace_back(id);
     out["ids"] = std::move(array);
   }

@@ -9,6 +9,7 @@
 
 #include "engine/base/places.h"
 #include "engine/base/utf8.h"
+#include "engine/run/speculation.h"
 #include "engine/worker/commands.h"
 
 namespace ponder::worker {
@@ -26,8 +27,12 @@ struct Chosen {
   BenchArguments bench;
   WorkerArguments worker;
   std::string device = "cpu";
-  int spec = 0;
 };
+
+void add_spec(CLI::App& command, int& spec) {
+  command.add_option("--spec", spec, "tokens drafted a step: -1 as many as pay, 0 none, 1 to 5")
+      ->check(CLI::Range(run::kAdaptive, run::kDeepestDraft));
+}
 
 void add_model(CLI::App& command, ModelArguments& model, bool computes) {
   command.add_option("MODEL", model.file, "a GGUF file")->required();
@@ -45,8 +50,6 @@ void add_model(CLI::App& command, ModelArguments& model, bool computes) {
 Result<void> refuse_what_is_not_built(const Chosen& chosen) {
   if (chosen.device != "cpu")
     return fail(ErrorCode::bad_request, "this engine computes on the CPU only", "use --device cpu");
-  if (chosen.spec > 0)
-    return fail(ErrorCode::bad_request, "this engine does not draft tokens", "leave --spec away");
   return {};
 }
 
@@ -91,7 +94,7 @@ void add_model_commands(CLI::App& app, Chosen& chosen) {
   generate->add_option("--seed", g.seed);
   generate->add_flag("--ignore-eos", g.ignore_eos, "an end token is a token like any other");
   generate->add_flag("--ids", g.with_ids, "the ids too, in the line on stderr");
-  generate->add_option("--spec", chosen.spec, "tokens drafted a step")->check(CLI::Range(0, 64));
+  add_spec(*generate, g.spec);
   generate->callback([&] { chosen.command = [&] { return run_generate(g); }; });
 
   CLI::App* selftest =
@@ -116,7 +119,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   bench->add_option("-d", b.depth, "tokens in the sequence before a test")->check(tokens);
   bench->add_option("-r", b.repetitions, "repetitions")->check(CLI::Range(1, 1000));
   bench->add_option("--device", chosen.device)->check(CLI::IsMember({"cpu", "cuda"}));
-  bench->add_option("--spec", chosen.spec, "tokens drafted a step")->check(CLI::Range(0, 64));
+  add_spec(*bench, b.spec);
   bench->callback([&] { chosen.command = [&] { return run_bench(b); }; });
 }
 
@@ -133,6 +136,13 @@ void add_worker(CLI::App& app, Chosen& chosen) {
   worker->add_option("--ctx", w.model.n_ctx);
   worker->add_option("--threads", w.model.threads);
   worker->add_option("--kv", w.model.kv);
+  worker->add_option("--device-state-mib", w.device_state_mib)->check(CLI::Range(0, 1 << 24));
+  worker->add_option("--host-state-mib", w.host_state_mib)->check(CLI::Range(0, 1 << 24));
+  worker->add_option("--effort-tokens", w.effort_tokens)
+      ->expected(3)
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  add_spec(*worker, w.spec);
   worker->callback([&] { chosen.command = [&] { return run_worker(w); }; });
 }
 

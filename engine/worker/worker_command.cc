@@ -43,6 +43,7 @@ Result<run::LoadedModel> load_for_worker(const WorkerArguments& arguments) {
   options.model_id = arguments.model_id;
   options.model_class = arguments.model_class;
   TRY(options.load, load_options(arguments.model));
+  options.load.drafts = arguments.spec != 0;
   TRY(run::LoadedModel loaded, run::load_model(options));
   // A daemon serves conversations first of all: better refused here than with every request.
   if (loaded.vocabulary.template_fault) return fail(*loaded.vocabulary.template_fault);
@@ -68,7 +69,13 @@ Result<int> run_worker(const WorkerArguments& arguments) {
     refuse(socket.get(), error);
     return protocol::kExitModelUnusable;
   }
-  run::LocalGenerator generator(std::move(*loaded));
+  run::GeneratorOptions options;
+  options.spec = arguments.spec;
+  options.device_state_mib = arguments.device_state_mib;
+  options.host_state_mib = arguments.host_state_mib;
+  if (const auto& tokens = arguments.effort_tokens; tokens.size() == 3)
+    options.effort_budgets = {tokens[0], tokens[1], tokens[2]};
+  run::LocalGenerator generator(std::move(*loaded), options);
   serve(std::move(socket), generator);
 }
 

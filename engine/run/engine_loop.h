@@ -1,0 +1,83 @@
+#pragma once
+// All sequences of one model, step by step: who may start, what each reads, when states are saved
+// and found again. No thread and no lock of its own; the engine's thread calls it.
+//
+// A step holds a row for each sequence that is being decoded (more where tokens are drafted) and
+// at most one slice of one prompt. What a sequence says does not depend on the others: a row's
+// numbers are the same in any company.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/generator/generator.h"
+#include "engine/models/model.h"
+#include "engine/run/decode_step.h"
+#include "engine/run/output_stream.h"
+#include "engine/run/state_store.h"
+#include "engine/text/tokenizer.h"
+
+namespace ponder::run {
+
+/// One generation. The flags are set by any thread; the rest belongs to whoever prepares it until
+/// it is handed to the loop.
+struct Turn {
+  GenerationId id = 0;
+  std::atomic<bool> cancelled{false};
+  std::atomic<bool> answer_now{false};
+
+  std::vector<text::TokenId> ids;     ///< the prompt; the loop adds what is made
+  std::vector<text::TokenId> resume;  ///< made by an earlier run of it
+  std::vector<std::int64_t> marks;    ///< of the prompt (marks.h)
+  std::int64_t most_tokens = 0;       ///< output at most, resumed tokens included
+  bool ignore_eos = false;
+  std::unique_ptr<OutputStream> output;
+};
+
+struct LoopOptions {
+  StateStoreOptions store = {};
+  int spec = kAdaptive;
+  std::size_t most_running = 8;
+};
+
+class EngineLoop {
+ public:
+  EngineLoop(models::Model& model, const text::Tokenizer& tokenizer, LoopOptions options);
+  ~EngineLoop();
+
+  /// Runs when its turn comes: in the order of the calls.
+  void add(std::shared_ptr<Turn> turn);
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+  /// One step. The turns that have ended in it, their sinks told.
+  std::vector<std::shared_ptr<Turn>> step();
+
+  const StateStore& store() const { return store_; }
+
+ private:
+  struct Running;
+  using Iterator = std::vector<std::unique_ptr<Running>>::iterator;
+
+  void admit();
+  Result<void> begin(Running& running);
+  void find_state(Running& running, Started& started);
+  Running* next_to_prefill();
+  std::size_t slice_size(const Running& running, std::size_t decoding) const;
+  void prefilled(Running& running, const PromptSlice& slice, double seconds);
+  void save(Running& running, bool pin);
+  void unpin(Running& running);
+  void finish(Running& running);
+  bool free_memory();
+
+  models::Model& model_;
+  const text::Tokenizer& tokenizer_;
+  const LoopOptions options_;
+  StateStore store_;
+  DecodeStep step_;
+  std::deque<std::shared_ptr<Turn>> waiting_;
+  std::vector<std::unique_ptr<Running>> running_;  ///< the next one to prefill first
+  double prefill_per_s_ = 0;                       ///< of the last slice
+};
+
+}  // namespace ponder::run

@@ -1,0 +1,292 @@
+// The engine loop on a model that is a function of its tokens, step by step and without threads.
+#include "engine/run/engine_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/run/marks.h"
+#include "engine/run/prompt.h"
+#include "tests/unit/generator/pebble.h"
+#include "tests/unit/run/fake_model.h"
+
+namespace ponder::run {
+namespace {
+
+using test::FakeModel;
+using test::FakeOptions;
+using test::Heard;
+using test::RecordingSink;
+using Ids = std::vector<std::int32_t>;
+
+/// n tokens of conversation c, none of them special.
+Ids talk(std::uint32_t c, std::size_t n) {
+  Ids ids;
+  for (std::size_t i = 0; i < n; ++i)
+    ids.push_back(static_cast<std::int32_t>(300 + (c * 7919 + i * i * 31 + i) % 3000));
+  return ids;
+}
+Ids operator+(Ids a, const Ids& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Ask {
+  Ids prompt;
+  std::int64_t tokens = 20;
+  double temperature = 1.5;
+  std::uint64_t seed = 7;
+  Ids resume = {};
+};
+
+class Loop : public testing::Test {
+ protected:
+  void make(LoopOptions options = with_store(1 << 30, 1 << 30), FakeOptions fake = {}) {
+    loop.reset();
+    model = std::make_unique<FakeModel>(fake);
+    loop = std::make_unique<EngineLoop>(*model, tokenizer(), options);
+  }
+  static LoopOptions with_store(std::uint64_t device, std::uint64_t host) {
+    LoopOptions o;
+    o.store.device_bytes = device;
+    o.store.host_bytes = host;
+    o.store.page_bytes = 1024;
+    return o;
+  }
+  static const text::Tokenizer& tokenizer() { return *test::pebble_vocabulary().tokenizer; }
+
+  std::shared_ptr<RecordingSink> start(const Ask& ask) {
+    auto sink = std::make_shared<RecordingSink>();
+    RenderedPrompt prompt;
+    prompt.ids = ask.prompt;
+    GenerationRequest request;
+    request.raw_prompt = "";
+    request.ignore_eos = true;
+    request.budgets.max_tokens = ask.tokens;
+    request.sampling.temperature = ask.temperature;
+    request.sampling.seed = ask.seed;
+    PromptPlan plan =
+        plan_prompt(test::pebble_vocabulary(), prompt, request, model->n_ctx(), {}).value();
+    turn = std::make_shared<Turn>();
+    turn->marks = plan_marks(tokenizer(), prompt);
+    turn->ids = ask.prompt;
+    turn->resume = ask.resume;
+    turn->most_tokens = plan.total_budget;
+    turn->ignore_eos = true;
+    turn->output = std::make_unique<OutputStream>(tokenizer(), request, plan, false, sink,
+                                                  std::chrono::steady_clock::now());
+    loop->add(turn);
+    return sink;
+  }
+  void finish() {
+    while (!loop->idle())
+      loop->step();
+  }
+  Heard run(const Ask& ask) {
+    const auto sink = start(ask);
+    finish();
+    return sink->heard();
+  }
+  /// What it says alone, cold and without drafts.
+  Ids plain(const Ask& ask) {
+    FakeModel own(model->options);
+    loop.swap(other);
+    loop = std::make_unique<EngineLoop>(own, tokenizer(), LoopOptions{{}, 0, 8});
+    const Heard heard = run(ask);
+    loop.reset();
+    loop.swap(other);
+    return heard.tokens();
+  }
+
+  std::unique_ptr<FakeModel> model;
+  std::unique_ptr<EngineLoop> loop, other;
+  std::shared_ptr<Turn> turn;  // the last one started
+};
+
+TEST_F(Loop, ATurnGoesOnWhereTheLastOneEnded) {
+  make();
+  const Ask first{talk(1, 300)};
+  const Heard one = run(first);
+  EXPECT_EQ(one.started.at(0).cache_path, "cold");
+  EXPECT_EQ(one.started.at(0).miss_reason, miss::cold);
+  EXPECT_EQ(one.started.at(0).cached_tokens, 0);
+  EXPECT_EQ(one.tokens(), plain(first));
+  const Ask second{first.prompt + one.tokens() + talk(2, 30)};
+  const std::int64_t before = model->rows_read;
+  const Heard two = run(second);
+  EXPECT_EQ(two.started.at(0).cache_path, "device");
+  EXPECT_EQ(two.started.at(0).cached_tokens, 319);  // the last token was chosen, but not read
+  EXPECT_EQ(two.ended.at(0).usage.cached_tokens, 319);
+  EXPECT_EQ(two.started.at(0).miss_reason, miss::none);
+  EXPECT_EQ(two.started.at(0).diverged_at, std::nullopt);
+  EXPECT_LT(model->rows_read - before, 31 + 150);
+  EXPECT_EQ(two.tokens(), plain(second));
+  EXPECT_EQ(two.prefill.back().done, 350);
+  EXPECT_EQ(two.prefill.back().total, 350);
+}
+
+TEST_F(Loop, WhatIsDivergedFromIsSaid) {
+  make();
+  run({talk(1, 300)});
+  const Heard h = run({talk(1, 200) + talk(2, 100)});
+  EXPECT_EQ(h.started.at(0).diverged_at, 200);
+  EXPECT_EQ(h.started.at(0).miss_reason, miss::short_prompt);
+  make(with_store(0, 0));
+  run({talk(1, 300)});
+  EXPECT_EQ(run({talk(1, 301)}).started.at(0).miss_reason, miss::store_off);
+}
+
+TEST_F(Loop, ManyAtOnceSayWhatEachSaysAloneWithAndWithoutDrafts) {
+  for (const int spec : {kAdaptive, 0, 1, 3, 5}) {
+    LoopOptions o = with_store(1 << 30, 0);
+    o.spec = spec;
+    make(o);
+    std::vector<Ask> asks;
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (std::uint32_t i = 0; i < 12; ++i) {
+      asks.push_back({talk(i % 5, 20 + 90 * (i % 4)), 20 + 5 * i, i % 2 ? 1.5 : 0.0, i});
+      sinks.push_back(start(asks.back()));
+      if (i % 3 == 0) loop->step();
+    }
+    finish();
+    EXPECT_EQ(model->most_parts, 8u);  // no more than that at once
+    for (std::size_t i = 0; i < asks.size(); ++i) {
+      EXPECT_EQ(sinks[i]->heard().tokens(), plain(asks[i])) << spec << " " << i;
+      const Usage usage = sinks[i]->heard().ended.at(0).usage;
+      EXPECT_EQ(sinks[i]->finish(), Finish::output_limit);
+      EXPECT_LE(usage.accepted, usage.drafted);
+      EXPECT_EQ(usage.drafted > 0, spec != 0) << spec << " " << i;
+    }
+  }
+}
+
+TEST_F(Loop, ResumedTextIsTheUncutText) {
+  for (const int spec : {0, 3}) {
+    LoopOptions o = with_store(1 << 30, 0);
+    o.spec = spec;
+    make(o);
+    Ask ask{talk(1, 150), 60};
+    const Ids whole = plain(ask);
+    ASSERT_EQ(whole.size(), 60u);
+    for (const std::size_t cut : {1u, 17u, 59u}) {
+      ask.resume = Ids(whole.begin(), whole.begin() + static_cast<long>(cut));
+      const Heard h = run(ask);
+      EXPECT_EQ(ask.resume + h.tokens(), whole) << cut;
+      EXPECT_EQ(h.ended.at(0).finish, Finish::output_limit);
+      EXPECT_EQ(h.started.at(0).plan.prompt_tokens, 150);
+      EXPECT_LE(h.started.at(0).cached_tokens, 150);
+    }
+    ask.resume = whole;  // nothing was left to say
+    EXPECT_EQ(run(ask).tokens(), Ids{});
+  }
+}
+
+TEST_F(Loop, ACancelledPrefillIsNotLost) {
+  make();
+  const auto sink = start({talk(1, 900)});
+  loop->step();
+  loop->step();
+  turn->cancelled = true;
+  finish();
+  EXPECT_EQ(sink->finish(), Finish::cancelled);
+  const std::int64_t done = sink->heard().prefill.back().done;
+  EXPECT_LT(done, 900);
+  const Ask again{talk(1, 900)};
+  const Heard h = run(again);
+  EXPECT_EQ(h.started.at(0).cached_tokens, done);
+  EXPECT_EQ(h.tokens(), plain(again));
+}
+
+TEST_F(Loop, CancelReachesThoseThatWaitAndThoseThatDecode) {
+  LoopOptions o;
+  o.most_running = 1;
+  make(o);
+  const auto running = start({talk(1, 10), 1000});
+  const auto first = turn;
+  for (int i = 0; i < 5; ++i)
+    loop->step();
+  const auto waiting = start({talk(2, 10)});
+  turn->cancelled = true;
+  EXPECT_EQ(loop->step().size(), 1u);
+  EXPECT_EQ(waiting->finish(), Finish::cancelled);
+  EXPECT_TRUE(waiting->heard().started.empty());
+  first->cancelled = true;
+  EXPECT_EQ(loop->step().size(), 1u);
+  EXPECT_EQ(running->finish(), Finish::cancelled);
+  EXPECT_TRUE(loop->idle());
+}
+
+TEST_F(Loop, ThoseThatDecodeAdvanceBesideALongPrompt) {
+  LoopOptions o = with_store(0, 0);
+  o.spec = 0;
+  FakeOptions fake;
+  fake.chunk = 64;
+  make(o, fake);
+  const auto early = start({talk(1, 10), 40});
+  loop->step();
+  const std::size_t before = early->heard().tokens().size();
+  const auto late = start({talk(2, 1000), 5});
+  for (int i = 0; i < 10; ++i)
+    loop->step();
+  EXPECT_EQ(early->heard().tokens().size(), before + 10);
+  EXPECT_FALSE(late->heard().prefill.empty());
+  finish();
+  for (const std::int64_t rows : model->slices)
+    EXPECT_LE(rows, 64);
+}
+
+TEST_F(Loop, PromptsAreReadInTurn) {
+  FakeOptions fake;
+  fake.chunk = 32;
+  make(with_store(0, 0), fake);
+  const auto a = start({talk(1, 400)}), b = start({talk(2, 400)});
+  for (int i = 0; i < 8; ++i)
+    loop->step();
+  ASSERT_FALSE(a->heard().prefill.empty());
+  ASSERT_FALSE(b->heard().prefill.empty());
+  EXPECT_LE(std::abs(a->heard().prefill.back().done - b->heard().prefill.back().done), 64);
+}
+
+TEST_F(Loop, AStateFromHostMemoryIsAsGood) {
+  make(with_store(6000, 1 << 30));  // one state, or two small ones
+  const Ask a{talk(1, 200)}, b{talk(2, 200)};
+  const Ids said = run(a).tokens();
+  for (int i = 0; i < 3; ++i)
+    run(b);
+  const Ask next{a.prompt + said + talk(3, 5)};
+  const Heard h = run(next);
+  EXPECT_EQ(h.started.at(0).cache_path, "host");
+  EXPECT_EQ(h.started.at(0).cached_tokens, 219);
+  EXPECT_EQ(h.tokens(), plain(next));
+  EXPECT_LE(loop->store().stats().device_bytes, 6000u);
+}
+
+TEST_F(Loop, OneWithoutMemoryFailsAndTheOthersEnd) {
+  make();
+  const auto good = start({talk(1, 30), 40});
+  Ask bad{talk(2, 30), 40};
+  bad.prompt[0] = 299;
+  const auto broken = start(bad);
+  for (int i = 0; i < 6; ++i)
+    loop->step();
+  model->options.no_memory_for = 299;
+  finish();
+  EXPECT_EQ(broken->finish(), Finish::failed);
+  EXPECT_EQ(broken->heard().ended.at(0).error->code, ErrorCode::out_of_memory);
+  model->options.no_memory_for = -1;
+  EXPECT_EQ(good->heard().tokens(), plain({talk(1, 30), 40}));
+}
+
+TEST_F(Loop, ALongPromptIsSavedOnTheGrid) {
+  FakeOptions fake;
+  fake.n_ctx = 20000;
+  make(with_store(1 << 30, 0), fake);
+  const Ids prompt = talk(1, 10000);
+  run({prompt});
+  const Heard h = run({Ids(prompt.begin(), prompt.begin() + 9000) + talk(2, 100)});
+  EXPECT_EQ(h.started.at(0).cached_tokens, 8192);
+  EXPECT_EQ(h.started.at(0).diverged_at, 9000);
+  EXPECT_EQ(h.started.at(0).miss_reason, miss::no_state);
+}
+
+}  // namespace
+}  // namespace ponder::run
