@@ -223,28 +223,46 @@ void delta_rule(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * n);
 }
 
-void attend(benchmark::State& state, KvElement element) {
-  const KvShape shape{element, 1, 256};
-  const std::int64_t n = state.range(0), depth = state.range(1);
+struct KvLayer {
+  KvLayer(KvElement element, std::int64_t positions) : shape{element, 1, 256} {
+    for (std::int64_t p = 0; p < positions; p += kKvBlockPositions) {
+      memory.push_back(Arena::make(kv_block_bytes(shape)).value());
+      blocks.push_back(memory.back().take(kv_block_bytes(shape)));
+    }
+    k = random_floats(static_cast<std::size_t>(positions * 256), 2);
+    write = {shape, {blocks.data(), blocks.size()}, 0, positions, k.data(), k.data()};
+    ops().kv_write({}, write);
+  }
+  KvShape shape;
   std::vector<Arena> memory;
   std::vector<std::byte*> blocks;
-  for (std::int64_t p = 0; p < depth + n; p += kKvBlockPositions) {
-    memory.push_back(Arena::make(kv_block_bytes(shape)).value());
-    blocks.push_back(memory.back().take(kv_block_bytes(shape)));
-  }
-  const std::vector<float> q = random_floats(static_cast<std::size_t>(n) * 1024, 1);
+  std::vector<float> k;
+  KvWrite write;
+};
+
+void attend(benchmark::State& state, KvElement element) {
+  const std::int64_t n = state.range(0), depth = state.range(1), heads = state.range(2);
+  const KvLayer layer(element, depth + n);
+  const std::vector<float> q = random_floats(static_cast<std::size_t>(n * heads) * 256, 1);
   std::vector<float> y(q.size());
   Attention op;
-  op.shape = shape;
-  op.blocks = {blocks.data(), blocks.size()};
+  op.shape = layer.shape;
+  op.blocks = {layer.blocks.data(), layer.blocks.size()};
   op.first_position = depth;
   op.n = n;
-  op.heads = 4;
+  op.heads = heads;
   op.q = q.data();
   op.y = y.data();
   for (auto _ : state)
     ops().attention({}, op);
   state.SetItemsProcessed(state.iterations() * n);
+}
+
+void write_kv(benchmark::State& state, KvElement element) {
+  const KvLayer layer(element, state.range(0));
+  for (auto _ : state)
+    ops().kv_write({}, layer.write);
+  state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
 void convolution(benchmark::State& state) {
@@ -326,13 +344,25 @@ int main(int argc, char** argv) {
   }
   benchmark::RegisterBenchmark("GatedDelta", delta_rule)->Arg(1)->Arg(512);
   benchmark::RegisterBenchmark("Convolution", convolution)->Arg(1)->Arg(512);
-  for (const auto& [name, element] :
-       {std::pair{"Attention/f32", KvElement::f32}, std::pair{"Attention/f16", KvElement::f16}})
-    benchmark::RegisterBenchmark(name, [e = element](benchmark::State& s) { attend(s, e); })
-        ->ArgNames({"tokens", "depth"})
-        ->Args({1, 512})
-        ->Args({1, 8192})
-        ->Args({512, 0});
+  constexpr std::pair<const char*, KvElement> kElements[] = {{"f32", KvElement::f32},
+                                                             {"f16", KvElement::f16},
+                                                             {"q8_0", KvElement::q8_0},
+                                                             {"r4", KvElement::r4}};
+  for (const auto& [name, element] : kElements) {
+    auto* row = benchmark::RegisterBenchmark((std::string("Attention/") + name).c_str(),
+                                             [e = element](benchmark::State& s) { attend(s, e); });
+    row->ArgNames({"tokens", "depth", "heads"});
+    for (const std::int64_t heads : {4, 6}) {
+      for (const std::int64_t depth : {1024, 8192, 32768})
+        row->Args({1, depth, heads});
+      row->Args({512, 0, heads});
+      row->Args({512, 4096, heads});
+    }
+    benchmark::RegisterBenchmark((std::string("KvWrite/") + name).c_str(),
+                                 [e = element](benchmark::State& s) { write_kv(s, e); })
+        ->Arg(1)
+        ->Arg(512);
+  }
   constexpr const char* kRowOps[] = {"RmsNorm", "GatedRmsNorm", "L2Norm", "Add",
                                      "SwiGlu",  "SigmoidGate",  "Rope"};
   for (int i = 0; i < 7; ++i)
