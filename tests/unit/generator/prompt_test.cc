@@ -187,8 +187,15 @@ TEST(Load, RefusesWhatIsNotThere) {
   EngineOptions options;
   options.model_path = "/nowhere/model.gguf";
   EXPECT_EQ(load_model(options).error().code, ErrorCode::model_missing);
-  EXPECT_FALSE(parse_kv("q8_0"));
-  EXPECT_THAT(parse_kv("r4").error().hint, HasSubstr("--kv f16"));
+}
+
+TEST(Load, KnowsTheFormsOfKeysAndValues) {
+  EXPECT_EQ(parse_kv("f32").value(), models::KvType::f32);
+  EXPECT_EQ(parse_kv("f16").value(), models::KvType::f16);
+  EXPECT_EQ(parse_kv("q8_0").value(), models::KvType::q8_0);
+  EXPECT_EQ(parse_kv("r4").value(), models::KvType::r4);
+  EXPECT_EQ(parse_kv("q4_0").error().code, ErrorCode::bad_request);
+  EXPECT_THAT(parse_kv("q4_0").error().hint, HasSubstr("q8_0 or r4"));
 }
 
 }  // namespace
