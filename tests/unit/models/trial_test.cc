@@ -114,6 +114,33 @@ TEST_P(TrialOn, AStepOfSeveralSequencesGivesEachItsOwnNumbers) {
       -1);
 }
 
+TEST_P(TrialOn, KeepsRowsInEveryKindOfCache) {
+  for (const KvType kv : {KvType::f32, KvType::q8_0, KvType::r4}) {
+    LoadOptions options = kOptions;
+    options.kv = kv;
+    setenv("PONDER_CPU", GetParam().c_str(), 1);
+    const auto model = load_bytes(tiny_hybrid(), options);
+    unsetenv("PONDER_CPU");
+    const PlainRun plain(*model, random_ids(model->vocab(), 90));
+    const auto sequence = model->new_sequence();
+    for (std::size_t at = 0; at + 16 <= plain.ids.size();) {
+      Ids ids(plain.ids.begin() + static_cast<std::ptrdiff_t>(at),
+              plain.ids.begin() + static_cast<std::ptrdiff_t>(at + 9));
+      const std::size_t kept = at % 7 + 1;
+      for (std::size_t i = kept; i < ids.size(); ++i)
+        ids[i] = (ids[i] + 1) % model->vocab();
+      std::vector<float> logits(ids.size() * static_cast<std::size_t>(model->vocab()));
+      const StepPart part{sequence.get(), ids, 9, true};
+      ASSERT_TRUE(model->forward(std::span(&part, 1), logits));
+      const auto right = std::span(logits).first(kept * static_cast<std::size_t>(model->vocab()));
+      ASSERT_EQ(first_difference(right, plain.rows(at, kept), model->vocab()), -1)
+          << static_cast<int>(kv) << ", " << at;
+      model->keep(*sequence, static_cast<std::int64_t>(kept));
+      at += kept;
+    }
+  }
+}
+
 TEST_P(TrialOn, ARefusedStepChangesNoSequence) {
   const std::int32_t vocab = model_->vocab();
   const PlainRun plain(*model_, random_ids(vocab, 20));
