@@ -105,13 +105,19 @@ def logits_and_generate():
 
     seeded = [engine("generate", MODEL, "-n", 30, "--temp", 2, "--seed", s, stdin=prompt).stdout for s in (1, 1, 2)]
     check(seeded[0] == seeded[1] != seeded[2], "a seed fixes the text, another changes it")
+    for sampling in (("--temp", 0), ("--temp", 1.5, "--seed", 3)):
+        said = [engine("generate", MODEL, "-n", 60, *sampling, "--spec", spec, stdin=prompt) for spec in (0, 1, 3, 5, -1)]
+        check(len({done.stdout for done in said}) == 1, f"drafts never change the text: {sampling}")
+        counts = [json.loads(done.stderr.splitlines()[-1]) for done in said]
+        check(counts[0]["drafted"] == 0 and all(0 < c["accepted"] <= c["drafted"] for c in counts[1:4]), f"counted: {counts}")
     on = json.loads(engine("generate", MODEL, "-n", 80, "--ignore-eos", "--ids", stdin=prompt).stderr.splitlines()[-1])
     check(on["tokens"] == 80 and on["ids"][:told["tokens"]] == told["ids"], "--ignore-eos goes on")
 
 
 def measures():
     legs = lines(engine("selftest", MODEL))
-    check([leg["leg"] for leg in legs] == ["cold", "warm", "chunked"], f"selftest's legs: {legs}")
+    want = ["cold", "warm", "restored", "host", "chunked", "batched", "speculative", "resumed"]
+    check([leg["leg"] for leg in legs] == want, f"selftest's legs: {legs}")
     check(all(leg["equal"] and leg["first_difference"] is None for leg in legs), "all equal")
     rows = lines(engine("bench", "-p", "32,64", "-n", 8, "-d", 16, "-r", 2, "--threads", 1, MODEL))
     check([r["test"] for r in rows] == ["pp32", "pp64", "tg8"], f"bench's rows: {[r['test'] for r in rows]}")
@@ -122,6 +128,9 @@ def measures():
         check(abs(fraction - r["read_fraction"]) < 0.01 * fraction + 1e-6, f"{r['test']}: fraction of what memory gives")
         check(r["threads"] == 1 and r["depth"] == 16 and r["reps"] == 2 and r["device"] == "cpu", f"{r['test']}: settings")
     check(lines(engine("bench", MODEL, "-p", 0, "-n", 4, "-r", 1))[0]["test"] == "tg4", "-p 0 leaves prefill out")
+    plain, drafted = (lines(engine("bench", MODEL, "-p", 0, "-n", 64, "-r", 1, "--spec", spec))[0] for spec in (0, 3))
+    check(plain["spec"] == 0 and drafted["spec"] == 3, "bench says what was drafted")
+    check(drafted["bytes_per_token"] < plain["bytes_per_token"], "with drafts the weights are read less often")
 
 
 def changed_files():
@@ -181,8 +190,7 @@ def exits():
         noise = pathlib.Path(folder) / "noise.gguf"
         noise.write_bytes(b"GGUF" + bytes(range(256)) * 10)
         bad = [
-            ("info", folder + "/none.gguf"), ("info", noise), ("logits", noise), ("info", MODEL, "--kv", "q8_0"),
-            ("generate", MODEL, "--spec", 2), ("bench", MODEL, "--device", "cuda"), ("generate", MODEL),
+            ("info", folder + "/none.gguf"), ("info", noise), ("logits", noise), ("bench", MODEL, "--device", "cuda"), ("generate", MODEL),
             ("bench", MODEL, "-p", 512, "-n", 0, "--ctx", 256), ("info", MODEL, "--ctx", 40000),
         ]
         for arguments in bad:
@@ -193,7 +201,8 @@ def exits():
     for stdin in ("", "[]", '{"messages": []}', '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}'):
         check(engine("render", MODEL, stdin=stdin).returncode == 1, f"render of {stdin[:30]!r}")
     for usage in ((), ("frob",), ("info",), ("generate", MODEL, "-n", "x"), ("info", MODEL, "--kv", "f8"),
-                  ("generate", MODEL, "--temp", "-1"), ("bench", MODEL, "--device", "tpu"), ("info", MODEL, "--frob")):
+                  ("generate", MODEL, "--temp", "-1"), ("bench", MODEL, "--device", "tpu"), ("generate", MODEL, "--spec", 6), ("bench", MODEL, "--spec", -2),
+                  ("info", MODEL, "--frob")):
         check(engine(*usage).returncode == 2, f"usage {usage}")
     check(engine("--help").returncode == 0 and engine("--version").returncode == 0, "help and version")
 

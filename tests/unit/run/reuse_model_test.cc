@@ -218,7 +218,7 @@ TEST_F(Reuse, BatchedAndSpeculativeTextIsPlainText) {
 TEST_F(Reuse, ResumedTextIsUncutText) {
   for (GenerationRequest r : some_requests()) {
     const Ids whole = run(*cold, r).tokens();
-    ASSERT_GT(whole.size(), 10u);
+    ASSERT_GT(whole.size(), 4u);
     r.resume.assign(whole.begin(), whole.begin() + static_cast<long>(whole.size() / 2));
     for (LocalGenerator* generator : {cold, warm}) {
       Ids all = r.resume;
