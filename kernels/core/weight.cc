@@ -155,14 +155,15 @@ void unstage(DType type, const std::byte* staged, std::byte* block) {
 
 // ---- one row of a panel
 
-/// Calls visit(unit, offset in the staged block, offset in the body or tail) for each unit of row
+/// Calls visit(unit, offset in the staged block, offset in the packed block) for each unit of row
 /// `lane`.
 template <class Visit>
 void for_units(const layout::Part& part, std::size_t lane, const Visit& visit) {
   const auto run = [&](auto unit) {
+    const std::size_t step = part.step != 0 ? static_cast<std::size_t>(part.step) : kRows * unit;
     for (std::size_t i = 0; i < static_cast<std::size_t>(part.bytes) / unit; ++i)
       visit(unit, static_cast<std::size_t>(part.from) + i * unit,
-            static_cast<std::size_t>(part.to) + (i * kRows + lane) * unit);
+            static_cast<std::size_t>(part.to) + i * step + lane * unit);
   };
   if (part.unit == 4) run(std::integral_constant<std::size_t, 4>{});
   if (part.unit == 2) run(std::integral_constant<std::size_t, 2>{});
@@ -178,14 +179,6 @@ layout::Part float_row(DType type, std::int64_t cols) {
   return {unit, 0, static_cast<int>(cols) * unit, 0};
 }
 
-struct BlockPlace {
-  std::size_t body, tail;  // offsets in the panel
-};
-BlockPlace place(const layout::Panel& panel, std::size_t blocks, std::size_t block) {
-  const auto body = static_cast<std::size_t>(panel.body);
-  return {block * body, blocks * body + block * static_cast<std::size_t>(panel.tail)};
-}
-
 void pack_row(DType type, const std::byte* source, std::int64_t cols, std::size_t lane,
               std::byte* panel) {
   if (is_float(type)) {
@@ -199,28 +192,24 @@ void pack_row(DType type, const std::byte* source, std::int64_t cols, std::size_
   for (std::size_t b = 0; b < blocks; ++b) {
     std::byte staged[kMostBlockBytes];
     stage(type, source + b * format(type).block_bytes, staged);
-    const BlockPlace at = place(layout, blocks, b);
-    for (const layout::Part& part : layout.parts) {
-      std::byte* out = panel + (part.tail ? at.tail : at.body);
+    std::byte* out = panel + b * static_cast<std::size_t>(layout.bytes);
+    for (const layout::Part& part : layout.parts)
       for_units(part, lane, [&](auto unit, std::size_t from, std::size_t to) {
         std::memcpy(out + to, staged + from, unit);
       });
-    }
   }
 }
 
 /// Block b of row `lane` as it was stored.
-void unpack_block(DType type, const std::byte* panel, std::size_t blocks, std::size_t b,
-                  std::size_t lane, std::byte* block) {
+void unpack_block(DType type, const std::byte* panel, std::size_t b, std::size_t lane,
+                  std::byte* block) {
   const layout::Panel& layout = layout::panel(type);
-  const BlockPlace at = place(layout, blocks, b);
+  const std::byte* in = panel + b * static_cast<std::size_t>(layout.bytes);
   std::byte staged[kMostBlockBytes];
-  for (const layout::Part& part : layout.parts) {
-    const std::byte* in = panel + (part.tail ? at.tail : at.body);
+  for (const layout::Part& part : layout.parts)
     for_units(part, lane, [&](auto unit, std::size_t to, std::size_t from) {
       std::memcpy(staged + to, in + from, unit);
     });
-  }
   unstage(type, staged, block);
 }
 
@@ -297,7 +286,7 @@ void Weight::decode_row(std::int64_t row, float* out) const {
     const std::size_t blocks = static_cast<std::size_t>(cols) / info.block_elements;
     for (std::size_t b = 0; b < blocks; ++b) {
       std::byte block[kMostBlockBytes];
-      unpack_block(type, from, blocks, b, lane, block);
+      unpack_block(type, from, b, lane, block);
       decode_block(type, block, out + b * info.block_elements);
     }
   }

@@ -152,11 +152,6 @@ struct MatMulCpu {
 
   // ---- weight side
 
-  /// With few tokens the weights come from memory faster when asked for early; panels follow each
-  /// other, so looking past the end of one is looking into the next (and past the last, harmless).
-  static constexpr int kPrefetchTokens = 2;
-  PONDER_INLINE static void prefetch(const std::byte* p) { __builtin_prefetch(p + 4096); }
-
   template <int T>
   static void choose(const Call& call, const MatMulOutput& output, std::int64_t panel,
                      std::int64_t tile, std::int64_t width) {

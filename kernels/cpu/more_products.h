@@ -48,7 +48,7 @@ struct MoreProducts {
         P::template panel<typename P::Mxfp4, 32>(op.panel, op.cols, tile, sum);
         break;
       case DType::NVFP4:
-        P::template panel<typename P::Nvfp4, 32>(op.panel, op.cols, tile, sum);
+        P::template panel<typename P::Nvfp4, 64>(op.panel, op.cols, tile, sum);
         break;
       case DType::Q2_K:
         P::template panel<typename P::Q2_K, 256>(op.panel, op.cols, tile, sum);

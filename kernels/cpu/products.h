@@ -145,7 +145,7 @@ struct Products {
   }
   PONDER_INLINE static void five_bits(const std::byte* p, I (&w)[8]) {
     nibbles(p, w);
-    add_fifth<0>(S::load_i(p + layout::kQ5HighBits), w);
+    add_fifth<0>(S::load_i(p + layout::kNibbles), w);
   }
   PONDER_INLINE static void look_up(const LevelTable& table, I (&w)[8]) {
     const I levels = S::repeat16(table.byte);
@@ -154,84 +154,80 @@ struct Products {
       w[j] = S::lookup(levels, w[j]);
   }
   /// Two bits of eight registers in the order of Q2_K and Q3_K.
-  template <int Quarter>
+  template <int Quarter, int Step>
   PONDER_INLINE static void two_bits(const std::byte* half, I (&w)[8]) {
     PONDER_UNROLL
     for (int j = 0; j < 8; ++j)
       w[j] =
-          S::and_i(S::template shr<2 * Quarter>(S::load_i(half + j * 64)), S::set1_i(0x03030303));
+          S::and_i(S::template shr<2 * Quarter>(S::load_i(half + j * Step)), S::set1_i(0x03030303));
   }
   PONDER_INLINE static F load_u8(const std::byte* p) { return S::to_float(S::load_u8(p)); }
   PONDER_INLINE static F load_i8(const std::byte* p) { return S::to_float(S::load_i8(p)); }
 
-  // ---- formats of 32 (NVFP4: two times 32) columns: bodies, then tails
+  // ---- formats of 32 or 64 columns
 
   struct Q8_0 {
-    static constexpr int kBody = 512, kTail = 32;
+    static constexpr int kBytes = layout::kQ8Bytes;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       I w[8];
       PONDER_UNROLL
       for (int j = 0; j < 8; ++j)
         w[j] = S::load_i(body + j * 64);
-      one_scale<128>(w, S::load_f16(tail), tile, sum);
+      one_scale<128>(w, S::load_f16(body + layout::kQ8D), tile, sum);
     }
   };
   struct Q4_0 {
-    static constexpr int kBody = layout::kFourBitCodes, kTail = 32;
+    static constexpr int kBytes = layout::kNibbles + 32;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       I w[8];
       nibbles(body, w);
-      one_scale<8>(w, S::load_f16(tail), tile, sum);
+      one_scale<8>(w, S::load_f16(body + layout::kNibbles), tile, sum);
     }
   };
   struct Q4_1 {
-    static constexpr int kBody = layout::kFourBitCodes, kTail = 64;
+    static constexpr int kBytes = layout::kNibbles + 64;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       I w[8];
       nibbles(body, w);
-      affine(w, S::load_f16(tail), S::load_f16(tail + 32), tile, sum);
+      affine(w, S::load_f16(body + layout::kNibbles), S::load_f16(body + layout::kNibbles + 32),
+             tile, sum);
     }
   };
   struct Q5_0 {
-    static constexpr int kBody = layout::kQ5SmallBytes, kTail = 32;
+    static constexpr int kBytes = layout::kFiveBits + 32;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       I w[8];
       five_bits(body, w);
-      one_scale<16>(w, S::load_f16(tail), tile, sum);
+      one_scale<16>(w, S::load_f16(body + layout::kFiveBits), tile, sum);
     }
   };
   struct Q5_1 {
-    static constexpr int kBody = layout::kQ5SmallBytes, kTail = 64;
+    static constexpr int kBytes = layout::kFiveBits + 64;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       I w[8];
       five_bits(body, w);
-      affine(w, S::load_f16(tail), S::load_f16(tail + 32), tile, sum);
+      affine(w, S::load_f16(body + layout::kFiveBits), S::load_f16(body + layout::kFiveBits + 32),
+             tile, sum);
     }
   };
   struct Iq4Nl {
-    static constexpr int kBody = layout::kFourBitCodes, kTail = 32;
+    static constexpr int kBytes = layout::kNibbles + 32;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       constexpr LevelTable table = raised(iq4_nl::kLevels, 128);
       I w[8];
       nibbles(body, w);
       look_up(table, w);
-      one_scale<128>(w, S::load_f16(tail), tile, sum);
+      one_scale<128>(w, S::load_f16(body + layout::kNibbles), tile, sum);
     }
   };
   struct Mxfp4 {
-    static constexpr int kBody = layout::kFourBitCodes, kTail = 16;
+    static constexpr int kBytes = layout::kNibbles + 16;
     /// mxfp4::scale of 16 rows: (e - 1) << 23, or where that is not positive (e + 1) << 21.
     PONDER_INLINE static F scales(const std::byte* p) {
       const I e = S::load_u8(p), one = S::set1_i(1);
@@ -239,42 +235,43 @@ struct Products {
           S::max_i(S::template shl<23>(S::sub_i(e, one)), S::template shl<21>(S::add_i(e, one))));
     }
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       constexpr LevelTable table = raised(mxfp4::kLevels, 16);
       I w[8];
       nibbles(body, w);
       look_up(table, w);
-      one_scale<16>(w, scales(tail), tile, sum);
+      one_scale<16>(w, scales(body + layout::kNibbles), tile, sum);
     }
   };
   struct Nvfp4 {
-    static constexpr int kBody = layout::kFourBitCodes, kTail = 32;
+    static constexpr int kBytes = layout::kNvBytes;
     /// nvfp4::scale of 16 rows, staged: as the exponent and fraction of an f32 they are 2^119 too
     /// small.
     PONDER_INLINE static F scales(const std::byte* p) {
       return S::mul(S::floats(S::template shl<20>(S::load_u8(p))), S::set1(0x1p119f));
     }
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       constexpr LevelTable table = raised(mxfp4::kLevels, 32);
-      I w[8];
-      half_nibbles(body, w);
-      look_up(table, w);
-      two_scales<32>(w, scales(tail), scales(tail + 16), tile, sum);
+      for (int half = 0; half < 2; ++half) {
+        I w[8];
+        half_nibbles(body + layout::kNvCodes + half * layout::kNibbles, w);
+        look_up(table, w);
+        two_scales<32>(w, scales(body + half * 32), scales(body + half * 32 + 16), tile.at(half),
+                       sum);
+      }
     }
   };
 
   // ---- formats of 256 columns
 
   struct Q2_K {
-    static constexpr int kBody = layout::kQ2Bytes, kTail = 0;
+    static constexpr int kBytes = layout::kQ2Bytes;
     template <int Quarter, class Tile>
     PONDER_INLINE static void quarter(const std::byte* codes, const std::byte* scales, F d, F low,
                                       Tile tile, F (&sum)[Tile::kTokens]) {
       I w[8];
-      two_bits<Quarter>(codes, w);
+      two_bits<Quarter, 64>(codes, w);
       const I first = S::load_u8(scales + Quarter * 32);
       const I second = S::load_u8(scales + Quarter * 32 + 16);
       const auto times = [](F x, I nibble) { return S::mul(x, S::to_float(nibble)); };
@@ -283,12 +280,11 @@ struct Products {
                  tile.at(Quarter), sum);
     }
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte*, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
-      const F d = S::load_f16(body + layout::kQ2D);
-      const F low = S::mul(S::load_f16(body + layout::kQ2D + 32), S::set1(1.0f / 32));
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
+      const F d = S::load_f16(body);
+      const F low = S::mul(S::load_f16(body + 32), S::set1(1.0f / 32));
       for (int half = 0; half < 2; ++half, tile = tile.at(4)) {
-        const std::byte* codes = body + half * 512;
+        const std::byte* codes = body + layout::kQ2Codes + half * 512;
         const std::byte* scales = body + layout::kQ2Scales + half * 128;
         quarter<0>(codes, scales, d, low, tile, sum);
         quarter<1>(codes, scales, d, low, tile, sum);
@@ -299,17 +295,18 @@ struct Products {
   };
 
   struct Q3_K {
-    static constexpr int kBody = layout::kQ3Bytes, kTail = layout::kQ3Tail;
+    static constexpr int kBytes = layout::kQ3Bytes;
     template <int Group, class Tile>
-    PONDER_INLINE static void group(const std::byte* body, const std::byte* tail, F d, Tile tile,
+    PONDER_INLINE static void group(const std::byte* body, F d, Tile tile,
                                     F (&sum)[Tile::kTokens]) {
       I w[8];
-      two_bits<Group % 4>(body + Group / 4 * 512, w);
+      const std::byte* codes = body + (Group < 4 ? layout::kQ3Codes : layout::kQ3Rest);
+      two_bits < Group % 4, Group<4 ? 128 : 64>(codes, w);
       PONDER_UNROLL
       for (int j = 0; j < 8; ++j)
-        w[j] = S::or_i(w[j], moved_bit<Group, 2>(S::load_i(body + layout::kQ3High + j * 64)));
-      const I low = S::load_u8(tail + Group * 16);
-      const I high = S::load_u8(tail + layout::kQ3ScalesHigh + Group / 2 * 16);
+        w[j] = S::or_i(w[j], moved_bit<Group, 2>(S::load_i(body + layout::kQ3High + j * 128)));
+      const I low = S::load_u8(body + layout::kQ3Scales + Group * 16);
+      const I high = S::load_u8(body + layout::kQ3ScalesHigh + Group / 2 * 16);
       const I upper = S::set1_i(0x30), zero = S::set1_i(32);
       I high_0 = high, high_1 = S::template shr<2>(high);  // even groups: in the low nibble
       if constexpr (Group % 2 == 0) {
@@ -322,77 +319,74 @@ struct Products {
                     S::mul(d, S::to_float(S::sub_i(second, zero))), tile.at(Group), sum);
     }
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte* tail, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
-      const F d = S::load_f16(tail + layout::kQ3D);
-      group<0>(body, tail, d, tile, sum);
-      group<1>(body, tail, d, tile, sum);
-      group<2>(body, tail, d, tile, sum);
-      group<3>(body, tail, d, tile, sum);
-      group<4>(body, tail, d, tile, sum);
-      group<5>(body, tail, d, tile, sum);
-      group<6>(body, tail, d, tile, sum);
-      group<7>(body, tail, d, tile, sum);
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
+      const F d = S::load_f16(body);
+      group<0>(body, d, tile, sum);
+      group<1>(body, d, tile, sum);
+      group<2>(body, d, tile, sum);
+      group<3>(body, d, tile, sum);
+      group<4>(body, d, tile, sum);
+      group<5>(body, d, tile, sum);
+      group<6>(body, d, tile, sum);
+      group<7>(body, d, tile, sum);
     }
   };
 
   /// Sub-block j of Q4_K or Q5_K.
   template <class Tile>
-  PONDER_INLINE static void k_sub_block(const I (&w)[8], const std::byte* scales, int j, F d,
+  PONDER_INLINE static void k_sub_block(const I (&w)[8], const std::byte* body, int j, F d,
                                         F minus_dmin, Tile tile, F (&sum)[Tile::kTokens]) {
-    const F step = S::mul(d, load_u8(scales + j * 16));
-    const F low = S::mul(minus_dmin, load_u8(scales + layout::kMinsAfterScales + j * 16));
+    const F step = S::mul(d, load_u8(body + layout::kKScales + j * 16));
+    const F low = S::mul(minus_dmin, load_u8(body + layout::kKMins + j * 16));
     affine(w, step, low, tile.at(j), sum);
   }
 
   struct Q4_K {
-    static constexpr int kBody = layout::kQ4Bytes, kTail = 0;
+    static constexpr int kBytes = layout::kQ4Bytes;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte*, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
-      const std::byte* scales = body + layout::kQ4Scales;
-      const F d = S::load_f16(scales + layout::kDAfterScales);
-      const F minus_dmin = S::sub(S::zero(), S::load_f16(scales + layout::kDAfterScales + 32));
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
+      const F d = S::load_f16(body);
+      const F minus_dmin = S::sub(S::zero(), S::load_f16(body + 32));
       for (int pair = 0; pair < 4; ++pair) {
+        const std::byte* codes = body + layout::kKCodes + pair * 512;
         I w[8];
         PONDER_UNROLL
         for (int j = 0; j < 8; ++j)
-          w[j] = low_nibbles(S::load_i(body + pair * 512 + j * 64));
-        k_sub_block(w, scales, 2 * pair, d, minus_dmin, tile, sum);
+          w[j] = low_nibbles(S::load_i(codes + j * 64));
+        k_sub_block(w, body, 2 * pair, d, minus_dmin, tile, sum);
         PONDER_UNROLL
         for (int j = 0; j < 8; ++j)
-          w[j] = high_nibbles(S::load_i(body + pair * 512 + j * 64));
-        k_sub_block(w, scales, 2 * pair + 1, d, minus_dmin, tile, sum);
+          w[j] = high_nibbles(S::load_i(codes + j * 64));
+        k_sub_block(w, body, 2 * pair + 1, d, minus_dmin, tile, sum);
       }
     }
   };
 
   struct Q5_K {
-    static constexpr int kBody = layout::kQ5Bytes, kTail = 0;
+    static constexpr int kBytes = layout::kQ5Bytes;
     template <int Pair, class Tile>
     PONDER_INLINE static void pair(const std::byte* body, F d, F minus_dmin, Tile tile,
                                    F (&sum)[Tile::kTokens]) {
-      const std::byte* scales = body + layout::kQ5Scales;
-      const std::byte* codes = body + Pair * 512;
+      constexpr int kStep = Pair == 0 ? 128 : 64;
+      const std::byte* codes =
+          body + (Pair == 0 ? layout::kKCodes : layout::kQ5Rest + (Pair - 1) * 512);
       const std::byte* high = body + layout::kQ5High;
       I w[8];
       PONDER_UNROLL
       for (int j = 0; j < 8; ++j)
-        w[j] = S::or_i(low_nibbles(S::load_i(codes + j * 64)),
-                       moved_bit<2 * Pair, 4>(S::load_i(high + j * 64)));
-      k_sub_block(w, scales, 2 * Pair, d, minus_dmin, tile, sum);
+        w[j] = S::or_i(low_nibbles(S::load_i(codes + j * kStep)),
+                       moved_bit<2 * Pair, 4>(S::load_i(high + j * 128)));
+      k_sub_block(w, body, 2 * Pair, d, minus_dmin, tile, sum);
       PONDER_UNROLL
       for (int j = 0; j < 8; ++j)
-        w[j] = S::or_i(high_nibbles(S::load_i(codes + j * 64)),
-                       moved_bit<2 * Pair + 1, 4>(S::load_i(high + j * 64)));
-      k_sub_block(w, scales, 2 * Pair + 1, d, minus_dmin, tile, sum);
+        w[j] = S::or_i(high_nibbles(S::load_i(codes + j * kStep)),
+                       moved_bit<2 * Pair + 1, 4>(S::load_i(high + j * 128)));
+      k_sub_block(w, body, 2 * Pair + 1, d, minus_dmin, tile, sum);
     }
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte*, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
-      const std::byte* d_at = body + layout::kQ5Scales + layout::kDAfterScales;
-      const F d = S::load_f16(d_at);
-      const F minus_dmin = S::sub(S::zero(), S::load_f16(d_at + 32));
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
+      const F d = S::load_f16(body);
+      const F minus_dmin = S::sub(S::zero(), S::load_f16(body + 32));
       pair<0>(body, d, minus_dmin, tile, sum);
       pair<1>(body, d, minus_dmin, tile, sum);
       pair<2>(body, d, minus_dmin, tile, sum);
@@ -401,17 +395,19 @@ struct Products {
   };
 
   struct Q6_K {
-    static constexpr int kBody = layout::kQ6Bytes, kTail = 0;
+    static constexpr int kBytes = layout::kQ6Bytes;
     template <int Quarter, class Tile>
-    PONDER_INLINE static void quarter(const std::byte* low, const std::byte* high,
-                                      const std::byte* scales, F d, Tile tile,
+    PONDER_INLINE static void quarter(const std::byte* half, F d, Tile tile,
                                       F (&sum)[Tile::kTokens]) {
+      constexpr int kStep = Quarter % 2 == 0 ? 128 : 64;
+      const std::byte* low = half + (Quarter % 2 == 0 ? layout::kQ6Codes : layout::kQ6Odd);
+      const std::byte* high = half + layout::kQ6High;
       const I upper = S::set1_i(0x30303030);
       I w[8];
       PONDER_UNROLL
       for (int j = 0; j < 8; ++j) {
-        const I codes = S::load_i(low + (Quarter % 2) * 512 + j * 64);
-        const I bits = S::load_i(high + j * 64);
+        const I codes = S::load_i(low + j * kStep);
+        const I bits = S::load_i(high + j * 128);
         I raised_bits = bits;
         if constexpr (Quarter == 0) raised_bits = S::template shl<4>(bits);
         if constexpr (Quarter == 1) raised_bits = S::template shl<2>(bits);
@@ -419,35 +415,31 @@ struct Products {
         w[j] = S::or_i(Quarter < 2 ? low_nibbles(codes) : high_nibbles(codes),
                        S::and_i(raised_bits, upper));
       }
-      two_scales<32>(w, S::mul(d, load_i8(scales + Quarter * 32)),
-                     S::mul(d, load_i8(scales + Quarter * 32 + 16)), tile.at(Quarter), sum);
+      two_scales<32>(w, S::mul(d, load_i8(half + Quarter * 32)),
+                     S::mul(d, load_i8(half + Quarter * 32 + 16)), tile.at(Quarter), sum);
     }
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte*, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
-      const F d = S::load_f16(body + layout::kQ6D);
-      for (int half = 0; half < 2; ++half, tile = tile.at(4)) {
-        const std::byte* low = body + half * 1024;
-        const std::byte* high = body + layout::kQ6High + half * 512;
-        const std::byte* scales = body + layout::kQ6Scales + half * 128;
-        quarter<0>(low, high, scales, d, tile, sum);
-        quarter<1>(low, high, scales, d, tile, sum);
-        quarter<2>(low, high, scales, d, tile, sum);
-        quarter<3>(low, high, scales, d, tile, sum);
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
+      const F d = S::load_f16(body);
+      for (int h = 0; h < 2; ++h, tile = tile.at(4)) {
+        const std::byte* half = body + layout::kQ6Half + h * layout::kQ6HalfBytes;
+        quarter<0>(half, d, tile, sum);
+        quarter<1>(half, d, tile, sum);
+        quarter<2>(half, d, tile, sum);
+        quarter<3>(half, d, tile, sum);
       }
     }
   };
 
   struct Iq4Xs {
-    static constexpr int kBody = layout::kIq4Bytes, kTail = 0;
+    static constexpr int kBytes = layout::kIq4Bytes;
     template <class Tile>
-    PONDER_INLINE static void columns(const std::byte* body, const std::byte*, Tile tile,
-                                      F (&sum)[Tile::kTokens]) {
+    PONDER_INLINE static void columns(const std::byte* body, Tile tile, F (&sum)[Tile::kTokens]) {
       constexpr LevelTable table = raised(iq4_nl::kLevels, 128);
-      const F d = S::load_f16(body + layout::kIq4D);
+      const F d = S::load_f16(body);
       for (int j = 0; j < 8; ++j) {
         I w[8];
-        nibbles(body + j * 256, w);
+        nibbles(body + layout::kIq4Codes + j * layout::kNibbles, w);
         look_up(table, w);
         one_scale<128>(w, S::mul(d, load_i8(body + layout::kIq4Scales + j * 16)), tile.at(j), sum);
       }
@@ -457,10 +449,9 @@ struct Products {
   /// All blocks (of `Columns` columns) of a panel.
   template <class Format, int Columns, class Tile>
   static void panel(const std::byte* from, std::int64_t cols, Tile tile, F (&sum)[Tile::kTokens]) {
-    const std::int64_t count = cols / Columns;
-    const std::byte* tails = from + count * Format::kBody;
-    for (std::int64_t b = 0; b < count; ++b, tile = tile.at(Columns / 32))
-      Format::columns(from + b * Format::kBody, tails + b * Format::kTail, tile, sum);
+    for (std::int64_t c = 0; c < cols;
+         c += Columns, from += Format::kBytes, tile = tile.at(Columns / 32))
+      Format::columns(from, tile, sum);
   }
 };
 
