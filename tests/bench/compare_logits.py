@@ -7,7 +7,7 @@
 The ids are a text's (default: 512 tokens of the model's own greedy text), or N random ones. The
 peer is llama.cpp through the Python binding of PyPI's llama-cpp-python (--binding: the folder that
 holds llama_cpp/, --library: the folder with libllama.so). --reference also evaluates the file in
-double precision (build/release/tests/reference_logits). Needs numpy. Prints figures, judges nothing:
+double precision (tests/reference_logits beside --bin). Needs numpy. Prints figures, judges nothing:
 
     top-1     share of positions with the same likeliest token
     KL        mean of sum p ln(p / q) over positions, p being the left one
@@ -42,7 +42,8 @@ def theirs(a, ids):
     import ctypes
 
     import llama_cpp as ll
-    ll.llama_log_set(ll.llama_log_callback(lambda *_: None), ctypes.c_void_p(0))
+    quiet = ll.llama_log_callback(lambda *_: None)  # llama.cpp keeps no reference
+    ll.llama_log_set(quiet, ctypes.c_void_p(0))
     ll.llama_backend_init()
     model = ll.llama_model_load_from_file(a.model.encode(), ll.llama_model_default_params())
     params = ll.llama_context_default_params()
@@ -68,7 +69,7 @@ def theirs(a, ids):
 
 
 def reference(a, ids):
-    out = subprocess.run([ROOT / "build/release/tests/reference_logits", a.model], input=json.dumps(ids).encode(),
+    out = subprocess.run([pathlib.Path(a.bin).parent / "tests/reference_logits", a.model], input=json.dumps(ids).encode(),
                          capture_output=True, check=True).stdout
     return np.frombuffer(out, dtype=np.float64).reshape(len(ids), -1)
 
