@@ -73,6 +73,15 @@ std::unique_ptr<Generator> make_generator(const EngineSettings& settings,
   options.n_ctx = settings.ctx;
   options.threads = settings.threads;
   options.kv = settings.kv;
+  if (settings.device_state_mib >= 0) options.device_state_mib = settings.device_state_mib;
+  if (settings.host_state_mib >= 0) options.host_state_mib = settings.host_state_mib;
+  if (settings.speculation == "off")
+    options.spec = 0;
+  else if (settings.speculation != "adaptive")
+    options.spec = settings.speculation.front() - '0';
+  options.low_tokens = settings.effort_low_tokens;
+  options.medium_tokens = settings.effort_medium_tokens;
+  options.xhigh_tokens = settings.effort_xhigh_tokens;
   options.stall_s = settings.stall_s;
   return std::make_unique<WorkerGenerator>(std::move(options));
 }
@@ -92,6 +101,7 @@ std::string warning_at_start(const Generator& generator) {
 Result<void> serve(const Places& places, const Config& config,
                    const Result<std::filesystem::path>& model, StartReport& report) {
   const Clock& clock = system_clock();
+  set_effort_aliases(effort_aliases(config));
   TRY(const InstanceLock lock, InstanceLock::acquire(places.lock));
   ::unlink(places.stopped_marker.c_str());  // whoever starts it wants it to run
   TRY(const std::string api_key, load_or_make_api_key(places.key_file));

@@ -10,6 +10,7 @@
 
 #include "daemon/http/server.h"
 #include "engine/base/error.h"
+#include "engine/generator/chat_request.h"
 #include "jobs/job_queue.h"
 
 namespace ponder::daemon {
@@ -20,7 +21,14 @@ struct EngineSettings {
   std::string engine = "cpu";  ///< cpu, or stub for the scripted one
   int threads = 0;             ///< 0: the machine's cores
   std::string kv = "f16";
+  std::int64_t device_state_mib = -1;  ///< memory for saved states; -1: a share of what is free
+  std::int64_t host_state_mib = -1;    ///< for their copies in host memory; the same
+  std::string speculation = "adaptive";
   double stall_s = 60;
+  /// Thinking budgets where the model's template has no word for effort.
+  std::int64_t effort_low_tokens = 2048, effort_medium_tokens = 8192, effort_xhigh_tokens = 131072;
+  /// What the effort words of other tools mean: none, low, medium or xhigh.
+  std::string effort_high = "medium", effort_max = "xhigh", effort_minimal = "low";
 };
 
 struct NetworkSettings {
@@ -52,6 +60,8 @@ inline constexpr const char* kUsage = "usage";
 /// the file that one names, is at fault.
 Result<Config> load_config(const std::filesystem::path& file, bool file_required,
                            const Environment& environment, const FlagValues& flags);
+
+EffortAliases effort_aliases(const Config& config);
 
 /// The tree as a ponder.toml, each line with a comment that says where its value came from.
 std::string print_config(const Config& config);

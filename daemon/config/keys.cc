@@ -147,6 +147,7 @@ Result<void> check_origin(const std::string& entry) {
   }
 
 std::vector<Key> make_keys() {
+  const std::vector<std::string> efforts{"none", "low", "medium", "xhigh"};
   return {
       text("model", {}, "The GGUF file to serve. Empty: the bundled model.",
            PONDER_FIELD(engine.model)),
@@ -158,8 +159,31 @@ std::vector<Key> make_keys() {
             PONDER_FIELD(engine.threads)),
       text("kv", {"f32", "f16", "q8_0", "r4"}, "Precision of the attention cache.",
            PONDER_FIELD(engine.kv)),
+      whole(
+          "device_state_mib", -1, 1 << 24,
+          "Memory for saved states of conversations, in MiB. 0: none. -1: a share of what is free.",
+          PONDER_FIELD(engine.device_state_mib)),
+      whole("host_state_mib", -1, 1 << 24,
+            "Host memory for copies of such states, in MiB. 0: none. -1: a share of what is free.",
+            PONDER_FIELD(engine.host_state_mib)),
+      text("speculation", {"adaptive", "off", "1", "2", "3", "4", "5"},
+           "Tokens drafted a step: as many as pay, none, or a fixed number.",
+           PONDER_FIELD(engine.speculation)),
       number("stall_s", 0.1, 86400, "A running generation without a token for so long is given up.",
              PONDER_FIELD(engine.stall_s)),
+      text("effort_high", efforts, "What the effort \"high\" of other tools means.",
+           PONDER_FIELD(engine.effort_high)),
+      text("effort_max", efforts, "What the effort \"max\" means.",
+           PONDER_FIELD(engine.effort_max)),
+      text("effort_minimal", efforts, "What the effort \"minimal\" means.",
+           PONDER_FIELD(engine.effort_minimal)),
+      whole("effort_low_tokens", 1, 1 << 20,
+            "Thinking budget of effort low, for a model whose template has no effort words.",
+            PONDER_FIELD(engine.effort_low_tokens)),
+      whole("effort_medium_tokens", 1, 1 << 20, "The same of effort medium.",
+            PONDER_FIELD(engine.effort_medium_tokens)),
+      whole("effort_xhigh_tokens", 1, 1 << 20, "The same of effort xhigh.",
+            PONDER_FIELD(engine.effort_xhigh_tokens)),
 
       whole("port", 0, 65535, "TCP port on 127.0.0.1. 0: no TCP.", PONDER_FIELD(network.port)),
       list("listen", "ADDR:PORT", "Further addresses to listen on.", check_listen,
@@ -230,6 +254,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 }  // namespace
+
+EffortAliases effort_aliases(const Config& config) {
+  const auto word = [](const std::string& text) { return parse_effort(text)->word; };
+  return {word(config.engine.effort_high), word(config.engine.effort_max),
+          word(config.engine.effort_minimal)};
+}
 
 const std::vector<Key>& keys() {
   static const std::vector<Key> table = make_keys();

@@ -1,3 +1,4 @@
+// Long file: both directions of every message stand side by side, so that one cannot change alone.
 #include "engine/generator/protocol.h"
 
 #include <fmt/core.h>

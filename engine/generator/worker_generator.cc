@@ -152,6 +152,7 @@ std::vector<std::string> arguments_of(const WorkerOptions& o) {
   if (o.device_state_mib) add("--device-state-mib", std::to_string(*o.device_state_mib));
   if (o.host_state_mib) add("--host-state-mib", std::to_string(*o.host_state_mib));
   add("--spec", std::to_string(o.spec));
+  add("--effort-tokens", fmt::format("{},{},{}", o.low_tokens, o.medium_tokens, o.xhigh_tokens));
   return argv;
 }
 

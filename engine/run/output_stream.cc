@@ -96,7 +96,7 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
   std::optional<sample::LogProbabilities> raw;
   if (top_logprobs_) raw.emplace(known);
 
-  std::optional<text::TokenId> due = closer_.due(thinking(), usage_.reasoning_tokens);
+  const std::optional<text::TokenId> due = closer_.due(thinking(), usage_.reasoning_tokens);
   text::TokenId id = due ? *due : choose(known, tokens_, position_after(0), json_state());
   if (tokenizer_.is_end(id) && !ignore_eos_) {
     if (!thinking() || !closer_.wanted()) {
@@ -104,8 +104,8 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
       end(whole ? Finish::end_token : Finish::stream_lost);
       return id;
     }
-    id = closer_.begin();
-    due = id;
+    closer_.close_now();
+    id = closer_.due(true, usage_.reasoning_tokens).value();
   }
   std::optional<TokenLogprobs> logprobs;
   if (raw) logprobs = told_logprobs(*raw, id);

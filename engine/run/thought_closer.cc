@@ -46,6 +46,7 @@ ThoughtCloser::ThoughtCloser(const text::Tokenizer& tokenizer, bool on_limit, st
 }
 
 bool ThoughtCloser::must_close(std::int64_t reasoning) const {
+  if (at_once_) return true;
   if (!wanted()) return false;
   if (reasoning >= last_) return true;
   if (on_limit_ && border_ && reasoning >= last_ - grace_) return true;
@@ -59,12 +60,6 @@ std::optional<text::TokenId> ThoughtCloser::due(bool thinking, std::int64_t reas
   return line_ended_ ? tags_->after_line.front() : tags_->after_text.front();
 }
 
-text::TokenId ThoughtCloser::begin() {
-  after_line_form_ = line_ended_;
-  next_ = 1;
-  return closing_tokens().front();
-}
-
 void ThoughtCloser::push(text::TokenId id, bool thinking, std::int64_t reasoning) {
   if (asked_ && !asked_at_ && thinking) asked_at_ = reasoning;
   if (closing() && closing_tokens()[next_] != id) {
@@ -72,7 +67,8 @@ void ThoughtCloser::push(text::TokenId id, bool thinking, std::int64_t reasoning
   } else if (closing()) {
     ++next_;
   } else if (due(thinking, reasoning) == id) {
-    begin();
+    after_line_form_ = line_ended_;
+    next_ = 1;
   }
   read_text(id);
 }

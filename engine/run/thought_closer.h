@@ -32,8 +32,8 @@ class ThoughtCloser {
   /// The token that must come next; none: whatever the model says. `reasoning`: tokens of
   /// thinking so far.
   std::optional<text::TokenId> due(bool thinking, std::int64_t reasoning) const;
-  /// The token that begins the closing, due now whatever the budget says.
-  text::TokenId begin();
+  /// Close at once: from here on due() is the first closing token.
+  void close_now() { at_once_ = true; }
   /// Reads the next token. `thinking` and `reasoning` as they were before it.
   void push(text::TokenId id, bool thinking, std::int64_t reasoning);
 
@@ -55,6 +55,7 @@ class ThoughtCloser {
   std::int64_t last_;   // the most tokens of thinking before the closing ones
   std::int64_t grace_;  // how long before that a border is good enough
   bool asked_ = false;
+  bool at_once_ = false;
   std::optional<std::int64_t> asked_at_ = {};
   std::size_t next_ = 0;  // the closing token due, once begun
   bool after_line_form_ = false;

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <random>
 
 #include "engine/run/output_stream.h"
 #include "engine/sample/random.h"
@@ -51,11 +53,15 @@ class Control : public testing::Test {
     std::size_t thinks = 0, answers = 0;
     text::TokenId think_end;
     bool closed = false;
-    text::TokenId next() {
-      return closed ? answer[std::min(answers++, answer.size() - 1)]
-                    : thought[thinks++ % thought.size()];
+    text::TokenId next() const {
+      return closed ? answer[std::min(answers, answer.size() - 1)]
+                    : thought[thinks % thought.size()];
     }
-    void heard(text::TokenId id) { closed = closed || id == think_end; }
+    /// What came instead of its own token was forced.
+    void heard(text::TokenId id) {
+      if (id == next()) ++(closed ? answers : thinks);
+      closed = closed || id == think_end;
+    }
   };
   Thinker thinker(const std::string& thought, const std::string& answer = "Seven.<|im_end|>") {
     return {ids(thought), ids(answer), 0, 0, think_end, false};
@@ -75,7 +81,7 @@ class Control : public testing::Test {
 
 TEST_F(Control, ASpentReasoningBudgetIsAnsweredFrom) {
   request.on_limit = OnLimit::answer;
-  for (const std::int64_t budget : {1, 2, 3, 20, 100, 700}) {
+  for (const std::int64_t budget : {1, 2, 3, 20, 100, 400}) {
     plan.reasoning_budget = budget;
     plan.total_budget = budget + 50;
     plan.answer_budget = 50;
@@ -84,7 +90,7 @@ TEST_F(Control, ASpentReasoningBudgetIsAnsweredFrom) {
     EXPECT_TRUE(h.ended[0].forced_answer);
     EXPECT_EQ(h.text(Channel::answer), "Seven.");
     EXPECT_LE(h.ended[0].usage.reasoning_tokens, std::max<std::int64_t>(budget, 2));
-    EXPECT_GE(h.ended[0].usage.reasoning_tokens, budget - budget / 8);
+    EXPECT_GE(h.ended[0].usage.reasoning_tokens, budget - 1 - budget / 8);
     Ids tail = h.tokens();
     const Ids answer = ids("Seven.");
     ASSERT_GT(tail.size(), answer.size());
@@ -168,11 +174,10 @@ TEST_F(Control, PropertyNoBudgetIsEverExceeded) {
     const Ended& e = h.ended.at(0);
     EXPECT_LE(static_cast<std::int64_t>(h.tokens().size()), plan.total_budget);
     EXPECT_NE(e.finish, Finish::cancelled);
-    if (request.on_limit == OnLimit::answer || e.forced_answer)
-      EXPECT_TRUE(e.finish == Finish::end_token || e.finish == Finish::output_limit);
-    else
-      EXPECT_EQ(e.finish, Finish::reasoning_exhausted);
-    if (e.finish == Finish::end_token) EXPECT_NE(h.text(Channel::answer), "");
+    const bool answers = request.on_limit == OnLimit::answer || e.forced_answer;
+    EXPECT_EQ(e.finish == Finish::end_token || e.finish == Finish::output_limit, answers);
+    EXPECT_EQ(e.finish == Finish::reasoning_exhausted, !answers);
+    EXPECT_TRUE(e.finish != Finish::end_token || !h.text(Channel::answer).empty());
   }
 }
 
@@ -187,14 +192,9 @@ TEST_F(Control, AResumedOutputGoesOnAsIfItHadNeverBeenCut) {
     auto out = stream();
     Thinker rest = model();
     for (std::size_t i = 0; i < cut; ++i) {
-      static_cast<void>(rest.next());
       out->replay(all[i]);
       rest.heard(all[i]);
     }
-    // The thinker was not asked for the tokens that were forced.
-    const auto close =
-        static_cast<std::size_t>(std::find(all.begin(), all.end(), think_end) - all.begin());
-    rest.answers = cut > close + 2 ? cut - close - 2 : 0;
     const Heard h = run(*out, rest);
     EXPECT_EQ(h.tokens(), Ids(all.begin() + static_cast<std::ptrdiff_t>(cut), all.end())) << cut;
     EXPECT_EQ(h.ended.at(0).finish, whole.ended.at(0).finish);
@@ -220,6 +220,8 @@ TEST_F(Control, PropertyAGuessIsWhatComes) {
   request.sampling.presence_penalty = 0.5;
   request.sampling.temperature = 1.0;
   request.on_limit = OnLimit::answer;
+  for (text::TokenId id = 0; id < tokenizer.size(); ++id)
+    if (tokenizer.is_end(id)) request.sampling.logit_bias.emplace_back(id, -100.0f);
   plan.reasoning_budget = 60;
   plan.total_budget = 200;
   for (const bool with_schema : {false, true}) {
@@ -230,7 +232,7 @@ TEST_F(Control, PropertyAGuessIsWhatComes) {
       std::vector<float> logits = noise(i, 30);
       if (const auto id = first->next(logits)) all.push_back(*id);
     }
-    ASSERT_GT(all.size(), 70u);
+    ASSERT_GT(all.size(), 60u);
     auto again = stream();
     for (std::size_t i = 0; i + 4 < all.size(); ++i) {
       for (std::size_t ahead = 0; ahead < 4; ++ahead) {
@@ -277,7 +279,7 @@ TEST_F(Control, NoiseUnderASchemaIsAJsonTextOfIt) {
         ASSERT_TRUE(value) << text;
         EXPECT_GE(value->at("count").as_int64(), 3);
         EXPECT_LE(value->at("count").as_int64(), 40);
-        if (value->contains("tags")) EXPECT_LE(value->at("tags").as_array().size(), 3u);
+        EXPECT_TRUE(!value->contains("tags") || value->at("tags").as_array().size() <= 3u);
       }
     }
   }
@@ -288,9 +290,11 @@ TEST_F(Control, UnderASchemaTagsAreTextAndABudgetCutsAsEver) {
   request.schema = {{"type", "string"}};
   request.budgets.max_answer_tokens = 1000;
   auto out = stream();
-  for (const text::TokenId id : tokenizer.encode("\"<tool_call>\n", false)) {
-    std::vector<float> logits = only(id);
-    out->next(logits);  // the line break is replaced: a string holds none
+  for (const char* piece : {"\"<tool_call>", "\n"}) {
+    for (const text::TokenId id : tokenizer.encode(piece, false)) {
+      std::vector<float> logits = only(id);
+      out->next(logits);  // the line break is replaced: a string holds none
+    }
   }
   std::vector<float> logits = only(tokenizer.encode("\"", false).at(0));
   while (!out->ended())
