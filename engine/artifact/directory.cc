@@ -152,7 +152,7 @@ Result<void> read_info(Cursor& in, std::uint64_t index, TensorInfo& info, const 
     return bad(
         fmt::format("tensor {} has the type id {}, which names no GGUF type this build knows",
                     info.name, id),
-        "Use a Q4_K_M, Q5_K_M, Q6_K or Q8_0 file.");
+        "Use a file of another type, for example Q4_K_M, Q6_K, Q8_0 or IQ4_XS.");
   TRY(info.offset, in.number<std::uint64_t>(what));
   TRY(info.bytes, tensor_bytes(info.name, info.extents, *type));
   return {};

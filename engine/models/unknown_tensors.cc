@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <unordered_set>
 
 namespace ponder::models {
@@ -20,8 +21,8 @@ std::string sentence(std::string_view name) {
         name);
   if (name.ends_with(".scale"))
     return fmt::format(
-        "Tensor {} scales a product, which this build does not compute; use a Q4_K_M, Q5_K_M, Q6_K "
-        "or Q8_0 file.",
+        "Tensor {} scales what is no product of a matrix of this model; use a Q4_K_M, Q6_K or Q8_0 "
+        "file.",
         name);
   return fmt::format(
       "Tensor {} is no part of the models this build computes; use a file of Qwen3, Qwen3.5, Llama "
@@ -33,9 +34,10 @@ std::string sentence(std::string_view name) {
 
 std::vector<std::string> unknown_tensors(const artifact::Gguf& file,
                                          const std::vector<WeightSlot>& slots) {
-  std::unordered_set<std::string_view> known;
+  std::unordered_set<std::string> known;
   for (const WeightSlot& slot : slots) {
     known.insert(slot.name);
+    if (slot.vector == nullptr) known.insert(scale_name(slot.name));
     if (!slot.other_name.empty()) known.insert(slot.other_name);
   }
   const auto is_unknown = [&](const std::string& name) {

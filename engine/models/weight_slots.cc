@@ -57,6 +57,15 @@ Result<void> load_vector(const artifact::Gguf& file, const artifact::TensorInfo&
   return {};
 }
 
+Result<void> load_scale(const artifact::Gguf& file, const artifact::TensorInfo& info,
+                        std::uint64_t index, kernels::Weight& weight) {
+  const artifact::TensorInfo* scale = file.find(scale_name(info.name));
+  if (scale == nullptr) return {};
+  const std::uint64_t count = scale->bytes / sizeof(float);
+  return file.read_part(*scale, (count == 1 ? 0 : index) * sizeof(float),
+                        std::span(reinterpret_cast<std::byte*>(&weight.scale), sizeof(float)));
+}
+
 /// Number `index` of the matrices [cols, rows] that the tensor holds.
 Result<void> load_matrix(const artifact::Gguf& file, const artifact::TensorInfo& info,
                          const WeightSlot& slot, std::uint64_t index, kernels::Weight& weight,
@@ -67,6 +76,7 @@ Result<void> load_matrix(const artifact::Gguf& file, const artifact::TensorInfo&
   std::byte* memory =
       arena.take(kernels::Weight::packed_bytes(weight.type, weight.rows, weight.cols));
   weight.data = memory;
+  TRY_VOID(load_scale(file, info, index, weight));
 
   const std::uint64_t row_bytes = kernels::Weight::source_row_bytes(weight.type, weight.cols);
   const std::uint64_t start = index * static_cast<std::uint64_t>(weight.rows) * row_bytes;
@@ -102,6 +112,13 @@ Result<void> load_matrix(const artifact::Gguf& file, const artifact::TensorInfo&
 
 }  // namespace
 
+std::string scale_name(std::string_view name) {
+  constexpr std::string_view kWeight = ".weight";
+  if (!name.ends_with(kWeight)) return {};
+  name.remove_suffix(kWeight.size());
+  return std::string(name) + ".scale";
+}
+
 std::vector<std::string> check_slots(const artifact::Gguf& file,
                                      const std::vector<WeightSlot>& slots) {
   std::vector<std::string> out;
@@ -112,6 +129,12 @@ std::vector<std::string> check_slots(const artifact::Gguf& file,
       if (!same_shape(*info, slot))
         out.push_back(fmt::format("Tensor {} has the shape [{}] instead of [{}].", info->name,
                                   fmt::join(info->extents, ", "), fmt::join(slot.extents, ", ")));
+      const artifact::TensorInfo* scale = file.find(scale_name(info->name));
+      const std::uint64_t bytes = slot.experts != nullptr ? 4 * slot.extents.back() : 4;
+      if (scale != nullptr && slot.vector == nullptr &&
+          (scale->type != kernels::DType::F32 || (scale->bytes != 4 && scale->bytes != bytes)))
+        out.push_back(fmt::format("Tensor {} must be one F32 number for each matrix of {}.",
+                                  scale->name, info->name));
       continue;
     }
     const auto& foreign = file.foreign_tensors();
@@ -123,8 +146,8 @@ std::vector<std::string> check_slots(const artifact::Gguf& file,
       out.push_back(fmt::format("Tensor {} is missing.", slot.name));
     else if (told.insert(found->type).second)
       out.push_back(fmt::format(
-          "Tensor {} has type {}, which this build cannot compute; use a Q4_K_M, Q5_K_M, "
-          "Q6_K or Q8_0 file.",
+          "Tensor {} has type {}, which this build cannot compute; use a file of another type, for "
+          "example Q4_K_M, Q6_K, Q8_0, IQ4_XS or, where it must be small, Q3_K_M or Q2_K.",
           found->name, found->type));
   }
   return out;

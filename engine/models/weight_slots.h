@@ -3,6 +3,7 @@
 // file, sizing its memory and loading it all walk this list, so they cannot disagree.
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/artifact/gguf.h"
@@ -24,6 +25,11 @@ struct WeightSlot {
   bool conv_taps = false;       ///< a vector that is stored [channels, 4] and kept [4, channels]
   std::string other_name = {};  ///< accepted instead of `name`
 };
+
+/// NAME.scale for NAME.weight, else empty: the tensor with NVFP4's second scale, one f32 or one for
+/// each expert, which load_slots reads into Weight::scale where a file has it. NAME.input_scale
+/// serves a product of quantised activations that is not done here.
+std::string scale_name(std::string_view name);
 
 /// Sentences about slots that the file does not fill: missing, of another shape, or of a type that
 /// cannot be computed (told once a type). Empty: all good.

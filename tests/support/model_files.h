@@ -24,7 +24,7 @@ std::string expand_gguf(const std::filesystem::path& path, kernels::DType target
 /// The same tensors and types with `edit` applied to those stored as F32.
 std::string edit_gguf(const std::filesystem::path& path, const TensorEdit& edit);
 
-/// Values as GGUF stores them in F32, F16, BF16 or Q8_0 (count a multiple of 32 for Q8_0).
+/// Values as GGUF stores them; the count must be a multiple of the type's block.
 std::string encode(kernels::DType type, std::span<const float> values);
 
 }  // namespace ponder::testing

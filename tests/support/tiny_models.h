@@ -27,7 +27,7 @@ struct TinyQwen35 {
   std::uint32_t heads = 6, kv_heads = 1, head_dim = 64, rot = 16;
   std::uint32_t k_heads = 2, v_heads = 6, dk = 32;
   std::uint32_t context = 512;
-  kernels::DType matrices = kernels::DType::F32;  ///< F32, F16, BF16 or Q8_0
+  kernels::DType matrices = kernels::DType::F32;
   std::uint32_t seed = 1;
   std::vector<std::int32_t> kv_heads_by_layer = {};  ///< written instead of the one number
   TinyMixture mixture = {};

@@ -218,7 +218,7 @@ TEST(Refusals, NameWhatWouldChangeTheNumbers) {
   const GgufWriter llama = tiny_transformer({.architecture = "llama"});
   EXPECT_EQ(refusal(llama), "");
   EXPECT_SAYS(refusal(with_tensor(llama, "blk.0.attn_q.bias")), "blk.0.attn_q.bias is a bias");
-  EXPECT_SAYS(refusal(with_tensor(llama, "blk.1.ffn_up.scale")), "scales a product");
+  EXPECT_SAYS(refusal(with_tensor(llama, "blk.1.ffn_norm.scale")), "scales what is no product");
   EXPECT_SAYS(refusal(with_tensor(llama, "blk.1.attn_sinks.weight")), "no part of the models");
   EXPECT_EQ(refusal(with_tensor(llama, "blk.1.ffn_up.input_scale")), "");
   EXPECT_EQ(refusal(with_tensor(llama, "v.blk.0.attn_q.bias")), "");
