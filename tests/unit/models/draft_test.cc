@@ -25,9 +25,13 @@ std::int32_t best(std::span<const float> logits) {
 }
 
 TEST(Draft, AgreesWithTheSlowReference) {
-  for (const bool tied : {false, true}) {
-    const MemoryFile file(
-        tiny_qwen35({.layers = 4, .interval = 2, .tied = tied, .vocab = 131}).bytes());
+  const ponder::testing::TinyQwen35 shapes[] = {
+      {.layers = 4, .interval = 2, .tied = false, .vocab = 131},
+      {.layers = 4, .interval = 2, .tied = true, .vocab = 131},
+      {.layers = 4, .interval = 2, .vocab = 131, .mixture = {8, 3, 32, 48}},
+  };
+  for (const auto& shape : shapes) {
+    const MemoryFile file(tiny_qwen35(shape).bytes());
     const auto gguf = artifact::Gguf::open(file.path());
     ASSERT_TRUE(gguf);
     const auto model = load(file.path(), options(64));
