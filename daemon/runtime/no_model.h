@@ -21,6 +21,7 @@ class NoModel final : public Generator {
     sink->on_ended(Ended{Finish::failed, {}, error_});
   }
   void cancel(GenerationId) override {}
+  void answer_now(GenerationId) override {}
   GeneratorStatus status() const override {
     GeneratorStatus status;
     status.state = GeneratorState::failed;

@@ -176,7 +176,7 @@ class Generator {
 
   /// Closes its thinking at the next border of a sentence (or soon after) and lets it answer from
   /// the reserved budget. Ignored when it is not thinking, unknown or ended.
-  virtual void answer_now(GenerationId id) { static_cast<void>(id); }
+  virtual void answer_now(GenerationId id) = 0;
 
   virtual GeneratorStatus status() const = 0;
 };

@@ -78,6 +78,7 @@ class FakeGenerator : public Generator {
   }
   void start(GenerationId, GenerationRequest, std::shared_ptr<OutputSink>) override {}
   void cancel(GenerationId) override {}
+  void answer_now(GenerationId) override {}
   GeneratorStatus status() const override {
     const std::lock_guard lock(mutex_);
     return status_;

@@ -59,6 +59,11 @@ class FakeGenerator : public Generator {
     }
     if (script) script(run);
   }
+  void answer_now(GenerationId id) override {
+    const std::lock_guard lock(mutex_);
+    answers_.push_back(id);
+    changed_.notify_all();
+  }
   void cancel(GenerationId id) override {
     std::shared_ptr<OutputSink> sink;
     {
@@ -99,6 +104,10 @@ class FakeGenerator : public Generator {
   std::size_t plans() const {
     const std::lock_guard lock(mutex_);
     return plans_;
+  }
+  void wait_answers(std::size_t n) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kPatience, [&] { return answers_.size() >= n; })) std::abort();
   }
   void wait_cancels(std::size_t n) {
     std::unique_lock lock(mutex_);
@@ -153,7 +162,7 @@ class FakeGenerator : public Generator {
   std::condition_variable changed_;
   std::vector<Run> runs_;
   std::set<GenerationId> live_;
-  std::vector<GenerationId> cancels_;
+  std::vector<GenerationId> cancels_, answers_;
   std::vector<PlanDone> held_;
   std::size_t plans_ = 0;
   GeneratorState state_ = GeneratorState::ready;

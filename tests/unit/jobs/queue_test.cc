@@ -337,6 +337,29 @@ TEST_F(Queue, TheDeadlineCountsRunningTimeOverAttempts) {
   EXPECT_EQ(result(id, Part::partial)->text, "so far");
 }
 
+TEST_F(Queue, ADeadlineThatAsksForAnAnswerGetsOne) {
+  open();
+  json::object body = batch();
+  body["deadline_s"] = 10;
+  body["on_limit"] = "answer";
+  body["schema"] = json::object{{"type", "integer"}};
+  const std::string id = submit_id(body);
+  const auto run = generator.run(0);
+  EXPECT_EQ(run.request.on_limit, ponder::OnLimit::answer);
+  EXPECT_EQ(to_json(run.request.schema), R"({"type":"integer"})");
+  generator.begin(run);
+  generator.say(run, Channel::reasoning, "hm");
+  advance(10'100);
+  generator.wait_answers(1);
+  EXPECT_EQ(state(id), "running");
+  generator.say(run, Channel::answer, "7");
+  Ended closed{Finish::end_token, {}, {}, true};
+  run.sink->on_ended(closed);
+  const json::object e = ended(id);
+  EXPECT_EQ(text_of(e, "state"), "completed");
+  EXPECT_EQ(e.at("forced_answer"), true);
+}
+
 TEST_F(Queue, TheAnswerIsHeldAgainstItsSchema) {
   open();
   json::object body = batch();
