@@ -200,6 +200,13 @@ void EngineLoop::find_state(Running& r, Started& started) {
   started.cache_path = found.path;
   started.cached_tokens = std::min(r.from_store, started.plan.prompt_tokens);
   save(r, true);  // it was in host memory, perhaps
+  // A mark just behind it would bring a pass and a copy, and hardly a token.
+  std::vector<std::int64_t>& marks = r.turn->marks;
+  if (marks.empty()) return;
+  const std::int64_t end = marks.back();
+  std::erase_if(marks, [&](std::int64_t mark) {
+    return mark != end && mark >= r.from_store && mark - r.from_store < kMarkSpacing;
+  });
 }
 
 EngineLoop::Running* EngineLoop::next_to_prefill() {

@@ -320,6 +320,7 @@ void StateStore::unpin(std::span<const std::int32_t> ids) {
 
 /// Ids that lead to no state any more are kept up to a bound, the last used ones longest.
 void StateStore::forget_old() {
+  if (tokens_ <= options_.remembered_tokens) return;
   std::size_t held = 0;  // by paths to states
   std::set<const Node*> on_path;
   for (const Node* node : holding_)

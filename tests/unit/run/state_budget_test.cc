@@ -1,0 +1,27 @@
+#include "engine/run/state_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace ponder::run {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20, kGiB = 1 << 30;
+
+TEST(StateBudget, IsAShareOfWhatIsFreeWithinBounds) {
+  EXPECT_EQ(default_state_budget(0).device_bytes, 64 * kMiB);
+  EXPECT_EQ(default_state_budget(0).host_bytes, 0u);
+  EXPECT_EQ(default_state_budget(16 * kGiB).device_bytes, kGiB);
+  EXPECT_EQ(default_state_budget(16 * kGiB).host_bytes, 2 * kGiB);
+  EXPECT_EQ(default_state_budget(1000 * kGiB).device_bytes, 4 * kGiB);
+  EXPECT_EQ(default_state_budget(1000 * kGiB).host_bytes, 8 * kGiB);
+}
+
+#if defined(__linux__)
+TEST(StateBudget, WhatIsFreeIsKnownHere) {
+  EXPECT_GT(available_memory(), 16 * kMiB);
+  EXPECT_LT(available_memory(), std::uint64_t{1} << 50);
+}
+#endif
+
+}  // namespace
+}  // namespace ponder::run
