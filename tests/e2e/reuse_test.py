@@ -16,10 +16,9 @@ from harness import BIN, PLANTED, ROOT, Daemon, check, finish, json
 
 MODEL = sys.argv[2] if len(sys.argv) > 2 and sys.argv[2].endswith(".gguf") else str(ROOT / "models/pebble/pebble-q8_0.gguf")
 TURNS = 8
-TOOLS = [{"type": "function", "function": {
-    "name": f"tool_{i}", "description": f"Reads table {i} and returns the rows that match. " * 4,
-    "parameters": {"type": "object", "properties": {"key": {"type": "string"}, "limit": {"type": "integer"}}}}}
-    for i in range(6)]
+# As long as the rules and tool descriptions that agents send.
+RULES = "\n".join(f"Rule {i}: tool_{i} reads table {i} and returns the rows that match; never more than {i + 3} of them."
+                  for i in range(24))
 
 
 def document(seed, lines):
@@ -47,15 +46,16 @@ class Conversation:
 
     def __init__(self, daemon, seed, lines=110, keep_thinking=True):
         self.daemon, self.keep_thinking = daemon, keep_thinking
-        self.messages = [{"role": "system", "content": f"You look things up in inventory {seed}."},
+        self.messages = [{"role": "system", "content": RULES},
                          {"role": "user", "content": document(seed, lines) + "\nHow many boxes does shelf 3 hold?"}]
 
     def turn(self, effort="medium"):
-        body = {"messages": self.messages, "tools": TOOLS, "reasoning_effort": effort}
+        body = {"messages": self.messages, "reasoning_effort": effort}
         ids = render(body)
         job = self.daemon.call("POST", "/v1/jobs", {**body, "kind": "ask", "effort": effort, "force_new": True, "temperature": 0,
                                                     "max_reasoning_tokens": 40, "max_answer_tokens": 20}).json
         job = self.daemon.wait_terminal(job["job_id"], 120)
+        check(job["tokens"]["prompt"] == len(ids), f"the prompt has {len(ids)} tokens, {job['tokens']['prompt']} were read")
         part = lambda name: self.daemon.call("GET", f"/v1/jobs/{job['job_id']}/result?part={name}").json.get("text") or ""
         answer, thinking = part("partial"), part("reasoning")
         message = {"role": "assistant", "content": answer}
