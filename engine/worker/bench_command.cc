@@ -41,13 +41,14 @@ struct Test {
 
 class Bench {
  public:
-  Bench(const BenchArguments& arguments, models::Model& model, const text::Tokenizer& tokenizer,
+  /// `tokenizer` may be null where nothing is drafted.
+  Bench(const BenchArguments& arguments, models::Model& model, const text::Tokenizer* tokenizer,
         double read_gb_per_s)
       : arguments_(arguments),
         model_(model),
         tokenizer_(tokenizer),
         read_gb_per_s_(read_gb_per_s),
-        start_(tokenizer.encode(kStart, true)),
+        start_(tokenizer ? tokenizer->encode(kStart, true) : std::vector<text::TokenId>()),
         logits_(static_cast<std::size_t>(model.vocab())) {}
 
   Result<void> run(const Test& test) {
@@ -100,7 +101,7 @@ class Bench {
     ids.insert(ids.end(), start_.begin(), start_.end());
     sample::SamplerConfig greedy;
     greedy.temperature = 0;
-    run::SampledChoice choice(tokenizer_, greedy, static_cast<std::int64_t>(ids.size()), n, true);
+    run::SampledChoice choice(*tokenizer_, greedy, static_cast<std::int64_t>(ids.size()), n, true);
     TRY_VOID(run::read_prompt(model_, sequence, ids, model_.chunk(), logits_));
     run::DecodeStep step(model_);
     const Clock::time_point began = Clock::now();
@@ -133,7 +134,7 @@ class Bench {
 
   const BenchArguments& arguments_;
   models::Model& model_;
-  const text::Tokenizer& tokenizer_;
+  const text::Tokenizer* const tokenizer_;
   const double read_gb_per_s_;
   const std::vector<text::TokenId> start_;
   std::vector<float> logits_;
@@ -145,7 +146,12 @@ class Bench {
 Result<int> run_bench(const BenchArguments& arguments) {
   ModelArguments with_drafts = arguments.model;
   with_drafts.drafts = arguments.spec != 0;
-  TRY(const run::LoadedModel loaded, load(with_drafts));
+  run::LoadedModel loaded;
+  if (arguments.spec != 0) {
+    TRY(loaded, load(with_drafts));
+  } else {
+    TRY(loaded.model, load_weights(with_drafts));
+  }
   models::Model& model = *loaded.model;
   TRY_VOID(check_spec(arguments.spec, model));
   std::vector<Test> tests;
@@ -155,7 +161,7 @@ Result<int> run_bench(const BenchArguments& arguments) {
     if (n > 0) tests.push_back({false, n});
   // Past every cache a larger buffer reads no differently, and the weights are in memory too.
   const std::uint64_t buffer = std::min<std::uint64_t>(model.weight_bytes(), 4ull << 30);
-  Bench bench(arguments, model, *loaded.vocabulary.tokenizer,
+  Bench bench(arguments, model, loaded.vocabulary.tokenizer.get(),
               measure_read_gb_per_s(buffer, model.threads()));
   for (const Test& test : tests)
     TRY_VOID(bench.run(test));

@@ -64,6 +64,12 @@ Result<run::LoadedModel> load(const ModelArguments& arguments) {
   return run::load_model(options);
 }
 
+Result<std::unique_ptr<models::Model>> load_weights(const ModelArguments& arguments) {
+  TRY(const models::LoadOptions options, load_options(arguments));
+  TRY(const std::unique_ptr<artifact::Gguf> file, artifact::Gguf::open(arguments.file));
+  return models::Model::load(*file, options);
+}
+
 Result<void> check_spec(int spec, const models::Model& model) {
   if (spec <= 0 || model.drafts()) return {};
   return fail(ErrorCode::bad_request, "this model has no layer to draft tokens with",

@@ -19,6 +19,8 @@ Result<void> write_stdout(std::string_view bytes);
 
 Result<models::LoadOptions> load_options(const ModelArguments& arguments);
 Result<run::LoadedModel> load(const ModelArguments& arguments);
+/// The model alone, for what reads and writes only ids: a file without a tokenizer will do.
+Result<std::unique_ptr<models::Model>> load_weights(const ModelArguments& arguments);
 /// bad_request where `spec` names a depth and the model has no draft layer.
 Result<void> check_spec(int spec, const models::Model& model);
 

@@ -54,8 +54,8 @@ std::string line_of(std::int64_t pos, text::TokenId id, std::span<const float> r
 }  // namespace
 
 Result<int> run_logits(const ModelArguments& arguments, int top, bool full) {
-  TRY(const run::LoadedModel loaded, load(arguments));
-  models::Model& model = *loaded.model;
+  TRY(const std::unique_ptr<models::Model> loaded, load_weights(arguments));
+  models::Model& model = *loaded;
   TRY(const std::vector<text::TokenId> ids, read_ids(model.vocab()));
   if (static_cast<std::int64_t>(ids.size()) > model.n_ctx())
     return fail(

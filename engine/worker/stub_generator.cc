@@ -126,8 +126,7 @@ class Stream {
     usage_.prompt_tokens = plan_.prompt_tokens;
     for (std::size_t i = 0; i < request_.resume.size(); ++i) {
       close_thinking_when_due();
-      ++(thinking_ ? usage_.reasoning_tokens : usage_.answer_tokens);
-      ++made_;
+      make_token();  // told by the earlier run
     }
     resumed_ = made_;
   }
@@ -201,6 +200,7 @@ class Stream {
       return end(Finish::failed,
                  Error{ErrorCode::device_lost, "the stub was told to lose its device"});
 
+    if (stops_.hit()) return end(Finish::stop_string);  // by resumed tokens
     close_thinking_when_due();
     if (answer_is_whole()) return end(Finish::end_token);
     emit();
@@ -242,7 +242,7 @@ class Stream {
     return made_ >= plan_.total_budget || (most && usage_.answer_tokens >= *most);
   }
 
-  void emit() {
+  Delta make_token() {
     std::int64_t& count = thinking_ ? usage_.reasoning_tokens : usage_.answer_tokens;
     Delta delta;
     delta.channel = thinking_ ? Channel::reasoning : Channel::answer;
@@ -261,6 +261,11 @@ class Stream {
     delta.text = thinking_ ? text : stops_.push(text);
     ++count;
     ++made_;
+    return delta;
+  }
+
+  void emit() {
+    const Delta delta = make_token();
     const Clock::time_point t = Clock::now();
     if (made_ == resumed_ + 1) {
       first_token_ = t;
@@ -273,7 +278,7 @@ class Stream {
   }
 
   bool end(Finish finish, std::optional<Error> error = {}) {
-    if (const std::string rest = stops_.flush(); !rest.empty())
+    if (const std::string rest = finish == Finish::cancelled ? "" : stops_.flush(); !rest.empty())
       sink_->on_delta({Channel::answer, rest, {}});
     sink_->on_ended({finish, usage_, std::move(error), forced_});
     return false;
