@@ -20,8 +20,7 @@ double seconds_since(Clock::time_point then) {
 // turns and the daemon's stall clock do where nothing is. Rows are the same in any slice.
 constexpr double kSliceBesideDecoding = 0.1;
 constexpr double kSliceAlone = 1.0;
-constexpr std::size_t kFirstSlice = 64;  // before the speed is known
-constexpr std::size_t kLeastSlice = 16;
+constexpr std::size_t kLeastSlice = 16;  // also before the speed is known
 
 Error no_memory() {
   return {ErrorCode::out_of_memory, "there is not enough memory for this conversation",
@@ -191,6 +190,7 @@ void EngineLoop::find_state(Running& r, Started& started) {
   const StateStore::Found found = store_.find(r.turn->ids);
   started.miss_reason = found.miss_reason;
   started.diverged_at = found.diverged_at;
+  mark_divergence(*r.turn, found);
   if (!found.snapshot) return;
   if (!model_.restore(*r.sequence, *found.snapshot)) {
     r.sequence->clear();  // it costs the time to read it all again, and nothing else
@@ -209,6 +209,17 @@ void EngineLoop::find_state(Running& r, Started& started) {
   });
 }
 
+/// Where two prompts part, a third one is likely to part too: what they share, a document before
+/// other questions say, is then read for the last time.
+void EngineLoop::mark_divergence(Turn& turn, const StateStore::Found& found) {
+  if (!found.diverged_at) return;
+  const std::int64_t at = *found.diverged_at;
+  const std::int64_t got = found.snapshot ? found.snapshot->length() : 0;
+  if (at - got < kMarkSpacing || at >= static_cast<std::int64_t>(turn.ids.size())) return;
+  const auto next = std::lower_bound(turn.marks.begin(), turn.marks.end(), at);
+  if (next == turn.marks.end() || *next != at) turn.marks.insert(next, at);
+}
+
 EngineLoop::Running* EngineLoop::next_to_prefill() {
   for (const std::unique_ptr<Running>& r : running_)
     if (!r->decodes && !r->output().ended()) return r.get();
@@ -217,7 +228,7 @@ EngineLoop::Running* EngineLoop::next_to_prefill() {
 
 std::size_t EngineLoop::slice_size(const Running& r, std::size_t decoding) const {
   const auto most = static_cast<std::size_t>(step_.slice_room(decoding));
-  std::size_t n = kFirstSlice;
+  std::size_t n = kLeastSlice;
   if (prefill_per_s_ > 0) {
     const double seconds = decoding > 0 ? kSliceBesideDecoding : kSliceAlone;
     n = std::max(

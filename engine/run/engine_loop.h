@@ -39,7 +39,9 @@ struct Turn {
 struct LoopOptions {
   StateStoreOptions store = {};
   int spec = kAdaptive;
-  std::size_t most_running = 8;
+  /// As many as the daemon's settings can start: what waits here tells nothing, and the daemon
+  /// takes a silent generation for a stalled one.
+  std::size_t most_running = 128;
 };
 
 class EngineLoop {
@@ -62,6 +64,7 @@ class EngineLoop {
   void admit();
   Result<void> begin(Running& running);
   void find_state(Running& running, Started& started);
+  static void mark_divergence(Turn& turn, const StateStore::Found& found);
   Running* next_to_prefill();
   std::size_t slice_size(const Running& running, std::size_t decoding) const;
   void prefilled(Running& running, const PromptSlice& slice, double seconds);

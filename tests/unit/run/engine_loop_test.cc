@@ -135,6 +135,19 @@ TEST_F(Loop, WhatIsDivergedFromIsSaid) {
   EXPECT_EQ(run({talk(1, 301)}).started.at(0).miss_reason, miss::store_off);
 }
 
+TEST_F(Loop, WhereTwoPromptsPartAThirdGoesOn) {
+  // One document, three questions: no mark of the first prompt lies at the document's end.
+  make();
+  const Ids document = talk(1, 500);
+  run({document + talk(2, 120)});
+  const Heard second = run({document + talk(3, 120)});
+  EXPECT_EQ(second.started.at(0).cached_tokens, 0);
+  const Ask ask{document + talk(4, 120)};
+  const Heard third = run(ask);
+  EXPECT_EQ(third.started.at(0).cached_tokens, 500);
+  EXPECT_EQ(third.tokens(), plain(ask));
+}
+
 TEST_F(Loop, ManyAtOnceSayWhatEachSaysAloneWithAndWithoutDrafts) {
   for (const int spec : {kAdaptive, 0, 1, 3, 5}) {
     LoopOptions o = with_store(1 << 30, 0);
