@@ -44,7 +44,7 @@ def common(a, b):
 class Conversation:
     """Talks to the daemon as an agent would and keeps count of what was read and what was found."""
 
-    def __init__(self, daemon, seed, lines=110, keep_thinking=True):
+    def __init__(self, daemon, seed, lines=122, keep_thinking=True):
         self.daemon, self.keep_thinking = daemon, keep_thinking
         self.messages = [{"role": "system", "content": RULES},
                          {"role": "user", "content": document(seed, lines) + "\nHow many boxes does shelf 3 hold?"}]
@@ -154,6 +154,11 @@ def main():
         daemon.start()
         count = growing(daemon)
         first_token(daemon, count)
+        asked = harness.cli(daemon.home, "doctor", "--two-turn", "--json")
+        print("doctor --two-turn:", asked.stdout.strip()[:300])
+        check(asked.returncode == (1 if PLANTED else 0), "doctor --two-turn agrees")
+        if PLANTED:
+            finish("reuse")
         for shape in (interleaved, toggled, dropped, edited):
             shape(daemon)
     finish("reuse")
