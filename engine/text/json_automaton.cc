@@ -11,9 +11,10 @@ namespace {
 
 using Op = JsonOp::Kind;
 
-// A schema with more choices at one byte than this loses the last ones; each of the others can
-// still be completed.
-constexpr std::size_t kMaxThreads = 2048;
+// A schema with more choices at one byte than this, or that takes more work to find them, loses the
+// last ones; each of the others can still be completed.
+constexpr std::size_t kMaxThreads = 512;
+constexpr std::uint64_t kMaxWorkPerByte = 1u << 15;
 constexpr std::size_t kMaxFrames = 1u << 16;  // then those out of use are forgotten
 
 constexpr std::uint32_t kIndent = 2;
@@ -189,6 +190,7 @@ bool JsonAutomaton::was_read(std::uint32_t names, std::uint32_t hash) const {
 
 JsonAutomaton::State JsonAutomaton::start() const {
   State state;
+  work_limit_ = work_ + kMaxWorkPerByte;
   Thread first;
   first.op = after_tag_ ? grammar_->start_after_tag : grammar_->start;
   add(first, state);
@@ -201,6 +203,11 @@ void JsonAutomaton::add(Thread thread, State& to) const {
   const std::size_t bottom = pending_.size();
   pending_.push_back(thread);
   while (pending_.size() > bottom) {
+    if (to.size() >= kMaxThreads || work_ >= work_limit_) {
+      pending_.resize(bottom);
+      return;
+    }
+    work_ += 1 + to.size() / 16;  // it may be compared with all of them
     Thread t = pending_.back();
     pending_.pop_back();
     const JsonOp& op = grammar_->ops[t.op];
@@ -252,8 +259,7 @@ void JsonAutomaton::add(Thread thread, State& to) const {
         if (t.inside == 0) pending_.push_back({t.op + 1, 0, t.count, t.stack, t.names, 0});
         [[fallthrough]];
       default:
-        if (to.size() < kMaxThreads && std::find(to.begin(), to.end(), t) == to.end())
-          to.push_back(t);
+        if (std::find(to.begin(), to.end(), t) == to.end()) to.push_back(t);
     }
   }
 }
@@ -266,6 +272,7 @@ void JsonAutomaton::next(Thread t, State& to) const {
 
 bool JsonAutomaton::step(const State& from, std::uint8_t byte, State& to) const {
   to.clear();
+  work_limit_ = work_ + kMaxWorkPerByte;
   for (const Thread& t : from) {
     const JsonOp& op = grammar_->ops[t.op];
     switch (op.kind) {

@@ -41,6 +41,8 @@ class JsonAutomaton {
   /// Forgets stacks that `state` does not need; true if that changed the numbers in it, and with
   /// that every other state.
   bool tidy(State& state);
+  /// Threads followed and compared so far, in all calls: what time was spent on.
+  std::uint64_t work() const { return work_; }
 
  private:
   struct Frame {
@@ -74,6 +76,8 @@ class JsonAutomaton {
   mutable Store<Frame> frames_;
   mutable Store<Name> names_;
   mutable State pending_;  // scratch of add()
+  mutable std::uint64_t work_ = 0;
+  mutable std::uint64_t work_limit_ = 0;  // of the step that runs
 };
 
 }  // namespace ponder::text

@@ -9,6 +9,9 @@ namespace ponder::text {
 namespace {
 
 constexpr std::size_t kRemembered = 32;
+// A walk that takes more is given up, about a second: a schema of very many choices. What it found
+// and the tokens of one byte are allowed then.
+constexpr std::uint64_t kMaxWork = 40'000'000;
 
 }  // namespace
 
@@ -53,9 +56,14 @@ std::vector<TokenId> JsonConstraint::walk(const State& state) const {
   const auto entries = tokenizer_.sorted().entries();
   std::vector<State> after(1, state);  // [n]: after the first n bytes of the entry
   std::size_t alive = 0;               // so many bytes of the last entry tried were taken
+  const std::uint64_t began = automaton_.work();
   for (const SortedVocabulary::Entry& entry : entries) {
     // It has the byte at which the one before was refused.
     if (entry.shared > alive) continue;
+    if (automaton_.work() - began > kMaxWork) {
+      add_single_bytes(state, ids);
+      break;
+    }
     alive = entry.shared;
     while (alive < entry.bytes.size()) {
       if (after.size() <= alive + 1) after.emplace_back();
@@ -70,7 +78,16 @@ std::vector<TokenId> JsonConstraint::walk(const State& state) const {
     for (TokenId id = 0; id < tokenizer_.size(); ++id)
       if (tokenizer_.is_end(id)) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+void JsonConstraint::add_single_bytes(const State& state, std::vector<TokenId>& ids) const {
+  State after;
+  for (const SortedVocabulary::Entry& entry : tokenizer_.sorted().entries())
+    if (entry.bytes.size() == 1 &&
+        automaton_.step(state, static_cast<std::uint8_t>(entry.bytes[0]), after))
+      ids.push_back(entry.id);
 }
 
 }  // namespace ponder::text

@@ -22,6 +22,7 @@ class JsonConstraint {
   const State& state() const { return state_; }
   /// Takes a token of the answer; false, and nothing changes, where it may not come.
   bool push(TokenId id);
+  bool complete() const { return automaton_.complete(state_); }  ///< the text so far is whole
   /// The text is whole and nothing may follow.
   bool finished() const { return automaton_.finished(state_); }
 
@@ -35,6 +36,7 @@ class JsonConstraint {
 
  private:
   std::vector<TokenId> walk(const State& state) const;
+  void add_single_bytes(const State& state, std::vector<TokenId>& ids) const;
 
   const Tokenizer& tokenizer_;
   JsonAutomaton automaton_;

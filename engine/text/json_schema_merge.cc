@@ -17,6 +17,38 @@ constexpr int kMaxSteps = 4096;  // of multiplying out one schema
 constexpr std::array<std::string_view, 7> kTypes{"object",  "array",   "string", "number",
                                                  "integer", "boolean", "null"};
 
+constexpr std::array<std::string_view, 9> kDescriptions{"$schema",  "$id",         "$comment",
+                                                        "title",    "description", "default",
+                                                        "examples", "readOnly",    "writeOnly"};
+
+/// About the bytes that a copy takes.
+std::size_t size_of(const json::value& value);
+std::size_t size_of(const json::object& object) {
+  std::size_t bytes = 32;
+  for (const auto& [key, value] : object)
+    bytes += key.size() + size_of(value);
+  return bytes;
+}
+std::size_t size_of(const json::value& value) {
+  if (const json::object* object = value.if_object()) return size_of(*object);
+  std::size_t bytes = 32;
+  if (const json::string* text = value.if_string()) bytes += text->size();
+  if (const json::array* list = value.if_array())
+    for (const json::value& item : *list)
+      bytes += size_of(item);
+  return bytes;
+}
+/// Pairs that merging two schemas compares: each with each.
+std::size_t pairs_of(const json::object& a, const json::object& b) {
+  std::size_t pairs = 0;
+  for (const char* key : {"enum", "required"}) {
+    const json::value* x = a.if_contains(key);
+    const json::value* y = b.if_contains(key);
+    if (x && y) pairs += x->as_array().size() * y->as_array().size();
+  }
+  return pairs;
+}
+
 bool contains(const json::array& all, const json::value& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
@@ -68,6 +100,9 @@ Result<json::array> type_list(const json::value& type) {
 Result<json::object> plain_part(const json::object& schema) {
   json::object plain;
   for (const auto& [key, value] : schema) {
+    if (std::find(kDescriptions.begin(), kDescriptions.end(), std::string_view(key)) !=
+        kDescriptions.end())
+      continue;
     if (key == "type") {
       TRY(plain["type"], type_list(value));
     } else if (key == "const") {
@@ -210,11 +245,18 @@ struct Part {
 struct Alternative {
   json::object plain;
   std::vector<Part> left;  // still to be merged, the next one last
+
+  std::size_t size() const {
+    std::size_t bytes = size_of(plain);
+    for (const Part& part : left)
+      bytes += size_of(part.schema);
+    return bytes;
+  }
 };
 
 class Multiplier {
  public:
-  explicit Multiplier(const json::value& root) : root_(root) {}
+  Multiplier(const json::value& root, SchemaWork& work) : root_(root), work_(work) {}
 
   Result<std::vector<json::object>> all(const json::value& schema) {
     std::vector<json::object> out;
@@ -224,6 +266,7 @@ class Multiplier {
         return bad_schema("the schema combines too many alternatives");
       Alternative now = std::move(open_.back());
       open_.pop_back();
+      TRY_VOID(work_.spend(size_of(now.plain) * (1 + out.size() / 8)));
       if (!now.left.empty()) {
         TRY_VOID(merge_next(std::move(now)));
       } else if (std::find(out.begin(), out.end(), now.plain) == out.end()) {
@@ -243,7 +286,9 @@ class Multiplier {
     }
     const json::object* schema = part.schema.if_object();
     if (!schema) return bad_schema("a schema must be an object, true or false");
+    TRY_VOID(work_.spend(size_of(*schema)));
     TRY(const json::object plain, plain_part(*schema));
+    TRY_VOID(work_.spend(pairs_of(now.plain, plain)));
     std::optional<json::object> merged = merge(now.plain, plain);
     if (!merged) return {};
     now.plain = std::move(*merged);
@@ -271,6 +316,7 @@ class Multiplier {
         return bad_schema("the schema combines too many alternatives");
       std::vector<Alternative> more;
       for (const Alternative& one : some) {
+        TRY_VOID(work_.spend(one.size() * list->size()));
         for (const json::value& choice : *list) {
           more.push_back(one);
           more.back().left.push_back({choice, trail});
@@ -303,10 +349,17 @@ class Multiplier {
   }
 
   const json::value& root_;
+  SchemaWork& work_;
   std::vector<Alternative> open_;
 };
 
 }  // namespace
+
+Result<void> SchemaWork::spend(std::size_t bytes) {
+  if (bytes > left) return bad_schema("the schema combines too many alternatives");
+  left -= bytes;
+  return {};
+}
 
 tl::unexpected<Error> bad_schema(std::string message) {
   Error error{ErrorCode::bad_request, std::move(message)};
@@ -315,8 +368,8 @@ tl::unexpected<Error> bad_schema(std::string message) {
 }
 
 Result<std::vector<json::object>> schema_alternatives(const json::value& root,
-                                                      const json::value& schema) {
-  return Multiplier(root).all(schema);
+                                                      const json::value& schema, SchemaWork& work) {
+  return Multiplier(root, work).all(schema);
 }
 
 }  // namespace ponder::text

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
 #include "engine/base/check.h"
 #include "engine/text/json_schema_merge.h"
@@ -100,7 +101,7 @@ class Normalizer {
 
   Result<JsonNode> read(const json::value& schema) {
     JsonNode node;
-    TRY(const std::vector<json::object> alternatives, schema_alternatives(root_, schema));
+    TRY(const std::vector<json::object> alternatives, schema_alternatives(root_, schema, work_));
     for (const json::object& one : alternatives) {
       TRY_VOID(add_shapes(one, node));
     }
@@ -193,15 +194,17 @@ class Normalizer {
       }
     }
     if (required) {
+      std::unordered_map<std::string, std::size_t> places;
+      for (const JsonShape::Member& member : shape.members)
+        places.emplace(member.name, places.size());
       for (const json::value& name : required->as_array()) {
-        const std::string_view text = name.as_string();
-        auto at = std::find_if(shape.members.begin(), shape.members.end(),
-                               [&](const JsonShape::Member& m) { return m.name == text; });
-        if (at == shape.members.end()) {
+        const auto [at, is_new] =
+            places.emplace(std::string(std::string_view(name.as_string())), places.size());
+        if (is_new) {
           TRY(const int node, node_of(others ? *others : anything));
-          at = shape.members.insert(at, {std::string(text), node, true});
+          shape.members.push_back({at->first, node, true});
         }
-        at->required = true;
+        shape.members[at->second].required = true;
       }
     }
     if (others && *others != json::value(false)) {
@@ -353,6 +356,7 @@ class Normalizer {
   std::vector<JsonNode> nodes_;
   std::vector<std::unique_ptr<json::value>> sources_;
   std::size_t parts_ = 0;
+  SchemaWork work_;
 };
 
 }  // namespace

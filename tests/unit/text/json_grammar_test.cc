@@ -198,6 +198,75 @@ TEST(JsonGrammar, HugeSchemasEndInAnAnswerNotInMemory) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
+TEST(JsonGrammar, ASmallSchemaCannotAskForMuchWork) {
+  // Each of many properties multiplies out a part whose alternatives are big.
+  json::array alternatives;
+  const json::array names{std::string(50'000, 'x'), std::string(50'000, 'y')};
+  for (int i = 0; i < 200; ++i)
+    alternatives.push_back(json::object{{"minLength", i}});
+  json::object properties;
+  for (int i = 0; i < 1000; ++i)
+    properties["p" + std::to_string(i)] = json::object{{"$ref", "#/$defs/a"}, {"maxLength", i}};
+  const json::object many{
+      {"$defs", json::object{{"a", json::object{{"enum", names}, {"anyOf", alternatives}}}}},
+      {"properties", properties}};
+  EXPECT_THAT(refused(to_json(many)).message, testing::HasSubstr("too many alternatives"));
+
+  // The same list of names over and over.
+  json::array required, all;
+  for (int i = 0; i < 10'000; ++i)
+    required.push_back(json::value("n" + std::to_string(i)));
+  for (int i = 0; i < 4000; ++i)
+    all.push_back(json::object{{"$ref", "#/$defs/a"}});
+  const json::object again{{"$defs", json::object{{"a", json::object{{"required", required}}}}},
+                           {"allOf", all}};
+  EXPECT_THAT(refused(to_json(again)).message, testing::HasSubstr("too many alternatives"));
+}
+
+TEST(JsonGrammar, WhatOnlyDescribesMakesNoAlternatives) {
+  json::array any;
+  for (int i = 0; i < 200; ++i)
+    any.push_back(json::object{{"type", "integer"}, {"title", std::to_string(i)}});
+  EXPECT_TRUE(takes(json::object{{"items", json::object{{"anyOf", any}}}}, "[1]"));
+  const auto grammar = JsonGrammar::compile({{"anyOf", any}});
+  ASSERT_TRUE(grammar);
+  EXPECT_EQ(JsonAutomaton(*grammar, false).start().size(), 1u);
+}
+
+/// 200 objects that begin alike, each with a value of 200 kinds.
+json::object ambiguous_schema() {
+  json::array kinds, objects;
+  for (int i = 0; i < 200; ++i) {
+    kinds.push_back(json::object{{"type", "string"}, {"minLength", i}});
+    objects.push_back(schema_of(R"({"type": "object", "required": ["a"], "properties":
+        {"a": {"$ref": "#/$defs/s"}, "b)" +
+                                std::to_string(i) + R"(": {"type": "null"}}})"));
+  }
+  return {{"$defs", json::object{{"s", json::object{{"anyOf", kinds}}}}}, {"anyOf", objects}};
+}
+
+TEST(JsonGrammar, TextsOfVeryManyChoicesAreStillWhole) {
+  std::mt19937 random(3);
+  const json::object schema = ambiguous_schema();
+  const auto grammar = JsonGrammar::compile(schema);
+  ASSERT_TRUE(grammar);
+  const JsonAutomaton automaton(*grammar, false);
+  for (int i = 0; i < 3; ++i) {
+    const auto text = random_text(automaton, random, 100);
+    ASSERT_TRUE(text);
+    EXPECT_TRUE(parse_json(*text)) << *text;
+  }
+  JsonAutomaton::State state = automaton.start(), after;
+  for (const char c : std::string_view(R"({"a":")")) {
+    ASSERT_TRUE(automaton.step(state, static_cast<std::uint8_t>(c), after));
+    std::swap(state, after);
+  }
+  EXPECT_LE(state.size(), 512u);
+  const std::uint64_t before = automaton.work();
+  automaton.step(state, 'x', after);
+  EXPECT_LE(automaton.work() - before, 1u << 16);
+}
+
 TEST(JsonGrammar, RandomBytesNeverBreakIt) {
   std::mt19937 random(11);
   const std::string alphabet = "{}[]\",:\\u0123456789abdefn-+.eE \n\t\xC3\xA4\xF0\x9F";
