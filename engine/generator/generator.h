@@ -96,7 +96,7 @@ enum class Finish {
   repetition,           ///< a token cycle
   stream_lost,          ///< the output ended without an end token (worker exited 0, stream cut)
   stalled,              ///< no token for stall_s; the worker was replaced
-  cancelled,            ///< by cancel()
+  cancelled,            ///< by cancel(); text held back is not told, as resume goes on with it
   worker_died,          ///< signal or nonzero exit: the job's doing, counts as an attempt
   worker_killed,        ///< killed from outside or device lost: nobody's doing, no attempt
   failed,               ///< see error

@@ -13,6 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr text::TokenId kNothing = -1;  // where no token may come
+
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -85,9 +87,8 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
     return std::nullopt;
   }
   // Only an earlier run can have left an output that is over already.
-  if (const auto limit =
-          tokens_.size() == replayed_ && replayed_ > 0 ? limit_reached() : std::nullopt) {
-    end(*limit);
+  if (const auto finish = tokens_.size() == replayed_ && replayed_ > 0 ? over() : std::nullopt) {
+    end(*finish);
     return std::nullopt;
   }
   const auto size = static_cast<std::size_t>(tokenizer_.size());
@@ -98,6 +99,10 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
 
   const std::optional<text::TokenId> due = closer_.due(thinking(), usage_.reasoning_tokens);
   text::TokenId id = due ? *due : choose(known, tokens_, position_after(0), json_state());
+  if (id == kNothing) {
+    end_without_a_token();
+    return std::nullopt;
+  }
   if (tokenizer_.is_end(id) && !ignore_eos_) {
     if (!thinking() || !closer_.wanted()) {
       const bool whole = splitter_.phase() == text::Phase::answering;
@@ -143,7 +148,7 @@ text::TokenId OutputStream::choose_allowed(std::span<const float> logits,
   }
   if (left.empty()) {
     const std::vector<text::TokenId>& allowed = json_->allowed(state);
-    CHECK(!allowed.empty());  // every byte is a token, and every state goes on or is whole
+    if (allowed.empty()) return kNothing;
     left = sample::distribution(logits, sampling_, allowed);
   }
   return sample::choose(left, u);
@@ -171,8 +176,10 @@ text::TokenId OutputStream::guess(std::span<float> logits,
     history = tokens_;
     history.insert(history.end(), drafts.begin(), drafts.end());
   }
-  return choose(logits.first(static_cast<std::size_t>(tokenizer_.size())), history,
-                position_after(drafts.size()), state ? &*state : nullptr);
+  const text::TokenId id =
+      choose(logits.first(static_cast<std::size_t>(tokenizer_.size())), history,
+             position_after(drafts.size()), state ? &*state : nullptr);
+  return id == kNothing ? 0 : id;  // a wrong guess, then
 }
 
 void OutputStream::replay(text::TokenId id) {
@@ -212,10 +219,16 @@ void OutputStream::take(text::TokenId id, std::optional<TokenLogprobs> logprobs)
   std::vector<TokenLogprobs> told;
   if (logprobs) told.push_back(std::move(*logprobs));
   tell(events_, channel, {id}, std::move(told));
-  if (stops_.hit()) return end(Finish::stop_string);
-  if (cycling_ && !ignore_eos_) return end(Finish::repetition);
-  if (json_ && !thinking() && json_->finished()) return end(Finish::end_token);
-  if (const auto limit = limit_reached()) end(*limit);
+  if (const auto finish = over()) end(*finish);
+}
+
+/// A vocabulary may lack tokens for some bytes, and have no end token for a text that is whole.
+void OutputStream::end_without_a_token() {
+  if (json_->complete()) return end(Finish::end_token);
+  Error error{ErrorCode::bad_request, "this model's vocabulary cannot write a text of the schema",
+              "use other names and values in the schema, plain ones where you can"};
+  error.param = "schema";
+  end(Finish::failed, std::move(error));
 }
 
 TokenLogprobs OutputStream::told_logprobs(const sample::LogProbabilities& raw,
@@ -234,7 +247,10 @@ const text::JsonConstraint::State* OutputStream::json_state() const {
   return json_ && !thinking() ? &json_->state() : nullptr;
 }
 
-std::optional<Finish> OutputStream::limit_reached() const {
+std::optional<Finish> OutputStream::over() const {
+  if (stops_.hit()) return Finish::stop_string;
+  if (cycling_ && !ignore_eos_) return Finish::repetition;
+  if (json_ && !thinking() && json_->finished()) return Finish::end_token;
   if (thinking() && !closer_.wanted() && usage_.reasoning_tokens >= plan_.reasoning_budget)
     return Finish::reasoning_exhausted;
   if (usage_.answer_tokens >= max_answer_ ||
@@ -277,11 +293,13 @@ void OutputStream::tell(const std::vector<text::SplitEvent>& events, Channel cha
 void OutputStream::end(Finish finish, std::optional<Error> error) {
   if (ended_) return;
   ended_ = true;
-  events_.clear();
-  splitter_.finish(events_);
-  tell(events_, Channel::answer, {}, {});
-  if (std::string rest = stops_.flush(); !rest.empty())
-    sink_->on_delta({Channel::answer, std::move(rest), {}});
+  if (finish != Finish::cancelled) {
+    events_.clear();
+    splitter_.finish(events_);
+    tell(events_, Channel::answer, {}, {});
+    if (std::string rest = stops_.flush(); !rest.empty())
+      sink_->on_delta({Channel::answer, std::move(rest), {}});
+  }
   // What the splitter still held may have completed a stop string; the answer is then whole.
   if (stops_.hit() && finish == Finish::end_token) finish = Finish::stop_string;
   sink_->on_ended({finish, usage_, std::move(error), closer_.forced()});

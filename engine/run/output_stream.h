@@ -51,13 +51,16 @@ class OutputStream {
   /// and position, so that a draft layer whose logits are close chooses the same token. Nothing
   /// changes; `logits` is scratch.
   text::TokenId guess(std::span<float> logits, std::span<const text::TokenId> drafts) const;
-  /// Takes a token that an earlier run chose; nothing is told.
+  /// Takes a token that an earlier run chose; nothing is told. What that run told up to here and
+  /// what this one tells from here on are together what an uncut run tells.
   void replay(text::TokenId id);
   /// Closes the thinking soon (Generator::answer_now).
   void answer_now();
   bool ended() const { return ended_; }
 
-  /// Ends it from outside; the text so far comes out.
+  /// Ends it from outside. Text that is held back (what may become a tag, a stop string, a whole
+  /// character, an open call) comes out, but not of a cancelled output: that one may be resumed,
+  /// and goes on exactly where it stopped telling.
   void end(Finish finish, std::optional<Error> error = {});
 
   const PromptPlan& plan() const { return plan_; }
@@ -67,6 +70,7 @@ class OutputStream {
  private:
   bool thinking() const { return splitter_.phase() == text::Phase::thinking; }
   /// `state`: of the constraint, where one holds.
+  /// -1: the schema lets no token of this vocabulary come.
   text::TokenId choose(std::span<float> logits, std::span<const text::TokenId> history,
                        std::int64_t position, const text::JsonConstraint::State* state) const;
   text::TokenId choose_allowed(std::span<const float> logits,
@@ -80,7 +84,9 @@ class OutputStream {
   void take(text::TokenId id, std::optional<TokenLogprobs> logprobs);
   void tell(const std::vector<text::SplitEvent>& events, Channel channel,
             std::vector<std::int32_t> tokens, std::vector<TokenLogprobs> logprobs);
-  std::optional<Finish> limit_reached() const;
+  void end_without_a_token();
+  /// How the output has ended with the last token, if it has.
+  std::optional<Finish> over() const;
   void count();
 
   const text::Tokenizer& tokenizer_;

@@ -7,7 +7,7 @@
 namespace ponder::run {
 namespace {
 
-// A sentence of a thinking model has about 20 tokens; two of three lines end within 64.
+// Room for a sentence or two, and little beside a budget that is worth closing at.
 constexpr std::int64_t kGrace = 64;
 
 bool is_digit(char c) {

@@ -204,6 +204,77 @@ TEST_F(Control, AResumedOutputGoesOnAsIfItHadNeverBeenCut) {
   }
 }
 
+/// What was told, in order, as one text: channels and calls are marked where they change.
+class Transcript final : public OutputSink {
+ public:
+  void on_started(const Started&) override {}
+  void on_prefill(const PrefillProgress&) override {}
+  void on_delta(const Delta& delta) override {
+    told_tokens += delta.tokens.size();
+    if (delta.text.empty()) return;
+    const std::string mark = delta.channel == Channel::answer ? "[answer]" : "[reasoning]";
+    if (mark != std::exchange(channel_, mark)) text += mark;
+    text += delta.text;
+  }
+  void on_tool_call(const ToolCallMade& made) override {
+    text += "[call " + made.call.name + to_json(made.call.arguments) + "]";
+    channel_.clear();
+  }
+  void on_ended(const Ended& ended) override { finish = ended.finish; }
+
+  std::string text;
+  std::size_t told_tokens = 0;
+  std::optional<Finish> finish;
+
+ private:
+  std::string channel_;
+};
+
+TEST_F(Control, WhatIsToldBeforeAndAfterAnyCutIsTheUncutText) {
+  request.chat.tools =
+      parse_json(R"([{"type": "function", "function": {"name": "f"}}])")->as_array();
+  request.sampling.stop = {"Stop. Here", "never said"};
+  const std::string thought = "a <b </thi nk> \xC3\xA4 \xF0\x9F\x99\x82 \n x <tool_c\n</think>\n\n";
+  const std::string call =
+      "<tool_call>\n<function=f>\n<parameter=n>\n12 \xC3\xA4\n</parameter>\n</function>\n"
+      "</tool_call>";
+  const std::string scripts[] = {
+      thought + "So,  \n\n" + call + "\n\n" + call + "\nthen Stop. There<|im_end|>",
+      thought + "One <tool_call> never neve Stop. Here and more<|im_end|>",
+      thought + "One. \n <tool_call>\n<function=f>\n<parameter=n>\n1<|im_end|>",
+      "a " + call + " and Stop. \xF0\x9F\x99\x82<|im_end|>",
+  };
+  for (const std::string& script : scripts) {
+    const Ids all = ids(script);
+    const auto run_from = [&](const std::shared_ptr<Transcript>& to, std::size_t from,
+                              std::size_t until, bool cancelled) {
+      OutputStream out(tokenizer, request, plan, starts_thinking, to,
+                       std::chrono::steady_clock::now());
+      for (std::size_t i = 0; i < from; ++i)
+        out.replay(all[i]);
+      for (std::size_t i = from; i < until && !out.ended(); ++i) {
+        std::vector<float> logits = only(all[i]);
+        out.next(logits);
+      }
+      if (cancelled) out.end(Finish::cancelled);
+    };
+    const auto whole = std::make_shared<Transcript>();
+    run_from(whole, 0, all.size(), false);
+    ASSERT_TRUE(whole->finish);
+    for (std::size_t cut = 0; cut <= whole->told_tokens; ++cut) {
+      for (const bool cancelled : {false, true}) {
+        const auto told = std::make_shared<Transcript>();
+        run_from(told, 0, cut, cancelled);
+        EXPECT_EQ(told->told_tokens, cut);
+        run_from(told, cut, all.size(), false);
+        EXPECT_EQ(told->text, whole->text) << script << " cut at " << cut << cancelled;
+        EXPECT_EQ(told->finish, whole->finish);
+        EXPECT_EQ(told->told_tokens, whole->told_tokens);
+      }
+    }
+  }
+}
+
 TEST_F(Control, AnOutputThatWasOverIsOverWhenResumed) {
   plan.reasoning_budget = 4;
   auto out = stream();
@@ -340,6 +411,61 @@ TEST_F(Control, ASchemaThatCannotBeUsedFailsTheOutput) {
   std::vector<float> logits = only(5);
   EXPECT_FALSE(out->next(logits));
   EXPECT_EQ(sink->heard().ended.at(0).error->param, "schema");
+}
+
+/// Has only some of another tokenizer's tokens, and no end token.
+class Poorer final : public text::Tokenizer {
+ public:
+  Poorer(const text::Tokenizer& whole, std::function<bool(text::TokenId)> lacks)
+      : whole_(whole), lacks_(std::move(lacks)) {}
+  Ids encode(std::string_view t, bool special) const override { return whole_.encode(t, special); }
+  std::vector<text::SpecialMatch> find_special(std::string_view t) const override {
+    return whole_.find_special(t);
+  }
+  std::string_view bytes_of(text::TokenId id) const override {
+    return lacks_(id) ? std::string_view() : whole_.bytes_of(id);
+  }
+  std::string decode(std::span<const text::TokenId> all) const override {
+    return whole_.decode(all);
+  }
+  text::TokenId special_id(std::string_view t) const override { return whole_.special_id(t); }
+  bool is_control(text::TokenId id) const override { return whole_.is_control(id); }
+  bool is_end(text::TokenId) const override { return false; }
+  std::int32_t size() const override { return whole_.size(); }
+  text::TokenId eos() const override { return -1; }
+
+ private:
+  const text::Tokenizer& whole_;
+  const std::function<bool(text::TokenId)> lacks_;
+};
+
+TEST_F(Control, ASchemaThatTheVocabularyCannotWriteFailsTheOutput) {
+  starts_thinking = false;
+  const Poorer poorer(tokenizer, [&](text::TokenId id) {
+    return tokenizer.bytes_of(id).find('\xF4') != std::string_view::npos;
+  });
+  request.schema = {{"const", "a\xF4\x80\x80\x80"}};
+  OutputStream out(poorer, request, plan, starts_thinking, sink, std::chrono::steady_clock::now());
+  for (int i = 0; i < 20 && !out.ended(); ++i) {
+    std::vector<float> logits = noise(static_cast<std::size_t>(i), 1);
+    EXPECT_GE(out.guess(logits, {}), 0);
+    out.next(logits);
+  }
+  ASSERT_EQ(sink->finish(), Finish::failed);
+  EXPECT_EQ(sink->heard().ended[0].error->param, "schema");
+}
+
+TEST_F(Control, AWholeTextEndsTheOutputWhereThereIsNoEndToken) {
+  starts_thinking = false;
+  const Poorer poorer(tokenizer, [](text::TokenId) { return false; });
+  request.schema = {{"type", "integer"}};
+  OutputStream out(poorer, request, plan, starts_thinking, sink, std::chrono::steady_clock::now());
+  for (int i = 0; i < 100 && !out.ended(); ++i) {
+    std::vector<float> logits = only(ids("7").at(0));
+    out.next(logits);
+  }
+  EXPECT_EQ(sink->finish(), Finish::end_token);
+  EXPECT_EQ(sink->heard().text(Channel::answer), std::string(18, '7'));
 }
 
 TEST_F(Control, LogprobsAreOfTheRawLawAndOfEveryToken) {
