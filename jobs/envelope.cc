@@ -183,8 +183,10 @@ void note_cache(json::object& facts, const Started& started) {
   json::object& tokens =
       facts["tokens"].is_object() ? facts["tokens"].as_object() : facts["tokens"].emplace_object();
   tokens["cached"] = started.cached_tokens;
-  facts["cache"] = {{"path", or_null(started.cache_path)},
-                    {"miss_reason", or_null(started.miss_reason)}};
+  facts["cache"] = {
+      {"path", or_null(started.cache_path)},
+      {"miss_reason", or_null(started.miss_reason)},
+      {"diverged_at", started.diverged_at ? json::value(*started.diverged_at) : json::value()}};
 }
 
 void note_usage(json::object& facts, const Usage& usage) {

@@ -18,7 +18,9 @@ namespace {
 
 constexpr std::size_t kMaxSchemaBytes = 64 << 10;
 constexpr int kMaxDepth = 32;
-constexpr int kMaxNodes = 4096;  // after references are written out
+constexpr int kMaxNodes = 4096;                    // after references are written out
+constexpr std::size_t kMaxWrittenOut = 256 << 10;  // bytes then
+constexpr std::size_t kMaxNesting = 64;            // of the JSON text then
 constexpr std::size_t kMaxAnswerBytes = 1 << 20;
 constexpr std::size_t kMaxArray = 4096;  // uniqueItems compares each with each
 
@@ -127,6 +129,7 @@ class Compiler {
                            int depth) {
     switch (holds) {
       case Holds::value:
+        TRY_VOID(write_out(to_json(value).size()));
         return value;
       case Holds::schema:
         return schema(value, depth);
@@ -141,7 +144,9 @@ class Compiler {
     if (!value.is_object()) return bad(fmt::format("\"{}\" must be an object", word));
     json::object out;
     for (const auto& member : value.as_object()) {
+      TRY_VOID(write_out(member.key().size()));
       if (holds == Holds::map_of_schema_or_list && member.value().is_array()) {
+        TRY_VOID(write_out(to_json(member.value()).size()));
         out[member.key()] = member.value();
         continue;
       }
@@ -150,8 +155,16 @@ class Compiler {
     return json::value(std::move(out));
   }
 
+  Result<void> write_out(std::size_t bytes) {
+    written_ += bytes;
+    if (written_ <= kMaxWrittenOut) return {};
+    return bad(fmt::format("the schema has more than {} bytes once its references are written out",
+                           kMaxWrittenOut));
+  }
+
   const json::value& root_;
   int nodes_ = 0;
+  std::size_t written_ = 0;  // bytes of names and values
 };
 
 bool has_long_array(const json::value& value) {
@@ -190,6 +203,8 @@ Result<json::value> compile_schema(const json::value& schema) {
   if (to_json(schema).size() > kMaxSchemaBytes)
     return bad(fmt::format("the schema has more than {} bytes", kMaxSchemaBytes));
   TRY(json::value compiled, Compiler(schema).schema(schema, 0));
+  if (!parse_json(to_json(compiled), {SIZE_MAX, kMaxNesting}))
+    return bad(fmt::format("the schema is nested deeper than {} brackets", kMaxNesting));
   TRY_VOID(parse(compiled));
   return compiled;
 }

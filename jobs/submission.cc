@@ -43,6 +43,13 @@ json::value sorted(const json::value& value) {
 Effort default_effort(Lane lane) {
   return Effort{lane == Lane::ask ? Effort::Word::medium : Effort::Word::xhigh};
 }
+
+/// The compiled schema as the engine takes it, to which an empty one means that there is none.
+json::object engine_schema(const json::value& compiled) {
+  if (compiled.is_null()) return {};
+  if (compiled.is_object() && !compiled.as_object().empty()) return compiled.as_object();
+  return {{"allOf", json::array{compiled}}};  // any JSON text
+}
 }  // namespace
 
 std::string encode_request(const StoredRequest& request) {
@@ -65,7 +72,7 @@ Result<StoredRequest> decode_request(std::string_view text) {
   TRY(request.generation.sampling, decode_sampling(object.at("sampling").as_object()));
   TRY(request.generation.budgets, decode_budgets(object.at("budgets").as_object()));
   if (has_field(object, "schema")) request.schema = object.at("schema");
-  if (request.schema.is_object()) request.generation.schema = request.schema.as_object();
+  request.generation.schema = engine_schema(request.schema);
   TRY(const std::string on_limit, string_field(object, "on_limit"));
   if (on_limit == "answer") request.generation.on_limit = OnLimit::answer;
   return request;
@@ -118,7 +125,7 @@ Result<Submission> prepare(const JobSpec& spec, const std::optional<ParentJob>& 
   GenerationRequest& generation = out.request.generation;
   if (spec.schema) {
     TRY(out.request.schema, compile_schema(*spec.schema));
-    if (out.request.schema.is_object()) generation.schema = out.request.schema.as_object();
+    generation.schema = engine_schema(out.request.schema);
   }
   generation.on_limit = spec.on_limit;
   TRY(generation.chat.messages, build_messages(spec, parent ? &parent->turn : nullptr));

@@ -131,7 +131,22 @@ TEST(Submission, WhatIsStoredComesBack) {
   EXPECT_EQ(back->generation.chat.messages.at(0).content,
             made->request.generation.chat.messages.at(0).content);
   EXPECT_EQ(back->schema, made->request.schema);
+  EXPECT_EQ(back->generation.schema, made->request.generation.schema);
   EXPECT_FALSE(decode_request("{}"));
+}
+
+TEST(Submission, ASchemaThatTakesEverythingStillAsksForJson) {
+  JobSpec spec;
+  spec.task = "t";
+  EXPECT_TRUE(prepare(spec, {})->request.generation.schema.empty());
+  for (const char* schema : {"{}", R"({"title": "anything"})"}) {
+    spec.schema = parse_json(schema).value();
+    const auto made = prepare(spec, {});
+    ASSERT_TRUE(made);
+    EXPECT_FALSE(made->request.generation.schema.empty());
+    EXPECT_EQ(decode_request(encode_request(made->request))->generation.schema,
+              made->request.generation.schema);
+  }
 }
 
 TEST(Submission, TheHashIsOfTheMeaningOfTheBody) {

@@ -601,6 +601,26 @@ TEST_F(Queue, PrefillIsReportedInTheEnvelope) {
   EXPECT_EQ(e.at("cache").at("path"), "cold");
 }
 
+TEST_F(Queue, TheEnvelopeSaysWhereThePromptLeftWhatWasReadBefore) {
+  open();
+  const std::string id = submit_id(batch());
+  const auto run = generator.run(0);
+  Started started;
+  started.plan = {100, 1000, 1, 1, 2, "xhigh", "template"};
+  started.cached_tokens = 20;
+  started.cache_path = "device";
+  started.miss_reason = "diverged";
+  started.diverged_at = 31;
+  run.sink->on_started(started);
+  generator.say(run, Channel::answer, "yes");
+  EXPECT_EQ(get(id)->at("cache").at("diverged_at"), 31);
+  generator.end(run, Finish::end_token);
+  const json::object e = ended(id);
+  EXPECT_EQ(e.at("cache").at("path"), "device");
+  EXPECT_EQ(e.at("cache").at("miss_reason"), "diverged");
+  EXPECT_EQ(e.at("cache").at("diverged_at"), 31);
+}
+
 TEST_F(Queue, TwoThousandWaitersAreAllAnswered) {
   open();
   const std::string id = submit_id(batch());

@@ -66,6 +66,18 @@ TEST(SchemaCheck, RefusesWhatCannotBeCheckedSafely) {
   for (int i = 0; i < 40; ++i)
     deep = R"({"not":)" + deep + "}";
   EXPECT_NE(refused(deep), "");
+  // A long value that a thousand places refer to, and a deep one that is referred to from deep.
+  std::string long_one =
+      R"({"definitions":{"s":{"enum":[")" + std::string(20'000, 'x') + R"("]}},"properties":{)";
+  for (int i = 0; i < 1000; ++i)
+    long_one += "\"p" + std::to_string(i) + R"(":{"$ref":"#/definitions/s"},)";
+  EXPECT_NE(refused(long_one + R"("last":{}}})").find("written out"), std::string::npos);
+  std::string inner = R"({"$ref":"#/definitions/s"})";
+  for (int i = 0; i < 12; ++i)
+    inner = R"({"properties":{"a":)" + inner + "}}";
+  const std::string brackets =
+      R"({"definitions":{"s":{"const":)" + std::string(50, '[') + std::string(50, ']') + "}}";
+  EXPECT_NE(refused(brackets + R"(,"items":)" + inner + "}").find("brackets"), std::string::npos);
   // References that double at each of 20 levels.
   std::string doubling = R"({"definitions":{"d0":{"type":"integer"})";
   for (int i = 1; i < 20; ++i) {
