@@ -18,6 +18,11 @@ double seconds_since(Clock::time_point then) {
 /// Logits of a large vocabulary are a megabyte a row; more rows than this are not drafted for.
 constexpr std::int64_t kMostDraftRows = 32;
 
+Error no_memory() {
+  return {ErrorCode::out_of_memory, "there is not enough memory for this conversation",
+          "use a smaller --ctx, or close other programs"};
+}
+
 }  // namespace
 
 DecodeStep::DecodeStep(const models::Model& model, std::function<bool()> out_of_memory)
@@ -31,6 +36,18 @@ std::int64_t DecodeStep::slice_room(std::size_t decoding) const {
 
 std::span<float> DecodeStep::row(std::size_t index) {
   return std::span(logits_).subspan(index * vocab_, vocab_);
+}
+
+bool DecodeStep::make_room(std::size_t rows) {
+  if (logits_.size() >= rows * vocab_) return true;
+  for (bool again = false;; again = true) {
+    try {
+      logits_.resize(rows * vocab_);
+      return true;
+    } catch (const std::bad_alloc&) {
+      if (again || !out_of_memory_ || !out_of_memory_()) return false;
+    }
+  }
 }
 
 void DecodeStep::run(models::Model& model, std::span<Decoding* const> decoding,
@@ -95,9 +112,9 @@ void DecodeStep::draft(models::Model& model, std::span<Decoding* const> decoding
     }
     if (parts.empty()) return;
     const Clock::time_point began = Clock::now();
-    logits_.resize(std::max(logits_.size(), parts.size() * vocab_));
-    const Result<void> drafted =
-        model.draft(parts, std::span(logits_).first(parts.size() * vocab_));
+    Result<void> drafted = fail(no_memory());
+    if (make_room(parts.size()))
+      drafted = model.draft(parts, std::span(logits_).first(parts.size() * vocab_));
     for (std::size_t p = 0; p < who.size(); ++p) {
       const std::size_t i = who[p];
       if (!drafted) {  // no reason to fail: it would only have been faster
@@ -122,8 +139,7 @@ Result<void> DecodeStep::forward_once(models::Model& model, std::span<const mode
     try {
       done = model.forward(parts, logits);
     } catch (const std::bad_alloc&) {
-      done = fail(ErrorCode::out_of_memory, "there is not enough memory for this conversation",
-                  "use a smaller --ctx, or close other programs");
+      done = fail(no_memory());
     }
     const bool short_of_memory = !done && done.error().code == ErrorCode::out_of_memory;
     if (!short_of_memory || again || !out_of_memory_ || !out_of_memory_()) return done;
@@ -145,7 +161,12 @@ bool DecodeStep::forward(models::Model& model, std::span<Decoding* const> decodi
     parts.push_back({slice->sequence, slice->ids, slice->wants_logits ? 1 : 0, false});
     rows += slice->wants_logits ? 1 : 0;
   }
-  logits_.resize(std::max(logits_.size(), rows * vocab_));
+  if (!make_room(rows)) {
+    for (Decoding* d : decoding)
+      d->error = no_memory();
+    if (slice) slice->error = no_memory();
+    return false;
+  }
   const std::span<float> logits = std::span(logits_).first(rows * vocab_);
   const Result<void> together = forward_once(model, parts, logits);
   if (together) return true;

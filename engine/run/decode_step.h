@@ -77,6 +77,8 @@ class DecodeStep {
                             std::span<float> logits) const;
   void take(models::Model& model, Decoding& d, std::size_t index, std::size_t first_row);
   std::span<float> row(std::size_t index);
+  /// Logits of so many rows; false without memory for them.
+  bool make_room(std::size_t rows);
 
   const std::size_t vocab_;
   const std::int64_t chunk_;

@@ -1,8 +1,8 @@
 #pragma once
 // The engine itself behind the Generator door. Two threads: `prep` renders and tokenizes, `engine`
-// owns the model, every sequence and the saved states, and calls the sinks. Up to eight sequences
-// run at once and share steps: each step holds a row or more of every one that is being decoded
-// and a slice of one prompt, so that a short ask advances beside a long job; more wait in order.
+// owns the model, every sequence and the saved states, and calls the sinks. Sequences run at once
+// and share steps: each step holds a row or more of every one that is being decoded and a slice of
+// one prompt, so that a short ask advances beside a long job. Who may start is the daemon's to say.
 // What a generation says depends on its request alone: not on who runs beside it, on what was
 // found in the store of states, on drafts, or on where an earlier run was cut (resume).
 #include <memory>
