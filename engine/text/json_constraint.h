@@ -30,8 +30,9 @@ class JsonConstraint {
   bool advance(State& state, TokenId id) const;
   /// An end token where the text is whole, else one that advance() takes.
   bool allows(const State& state, TokenId id) const;
-  /// All of those, ascending. Takes a walk through the vocabulary (measured: 2 ms at the start of
-  /// a value, 25 ms inside a string, of 248,000 tokens); the last states are remembered.
+  /// All of those, ascending. Takes a walk through the vocabulary (measured with Qwen's 152,000
+  /// tokens: 0.1 ms at the start of a value, 16 ms inside a string); the last states are
+  /// remembered.
   const std::vector<TokenId>& allowed(const State& state) const;
 
  private:
