@@ -152,6 +152,7 @@ TEST_F(Loop, ManyAtOnceSayWhatEachSaysAloneWithAndWithoutDrafts) {
   for (const int spec : {kAdaptive, 0, 1, 3, 5}) {
     LoopOptions o = with_store(1 << 30, 0);
     o.spec = spec;
+    o.most_running = 8;
     make(o);
     std::vector<Ask> asks;
     std::vector<std::shared_ptr<RecordingSink>> sinks;
