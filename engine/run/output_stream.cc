@@ -218,8 +218,14 @@ void OutputStream::take(text::TokenId id, std::optional<TokenLogprobs> logprobs)
   count();
   std::vector<TokenLogprobs> told;
   if (logprobs) told.push_back(std::move(*logprobs));
-  tell(events_, channel, {id}, std::move(told));
+  untold_.push_back({id, channel, std::move(events_), std::move(told)});
+  if (!closer_.closing()) tell_untold();
   if (const auto finish = over()) end(*finish);
+}
+
+void OutputStream::tell_untold() {
+  for (Untold& one : std::exchange(untold_, {}))
+    tell(one.events, one.channel, {one.id}, std::move(one.logprobs));
 }
 
 /// A vocabulary may lack tokens for some bytes, and have no end token for a text that is whole.
@@ -294,6 +300,7 @@ void OutputStream::end(Finish finish, std::optional<Error> error) {
   if (ended_) return;
   ended_ = true;
   if (finish != Finish::cancelled) {
+    tell_untold();
     events_.clear();
     splitter_.finish(events_);
     tell(events_, Channel::answer, {}, {});

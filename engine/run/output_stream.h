@@ -84,6 +84,7 @@ class OutputStream {
   void take(text::TokenId id, std::optional<TokenLogprobs> logprobs);
   void tell(const std::vector<text::SplitEvent>& events, Channel channel,
             std::vector<std::int32_t> tokens, std::vector<TokenLogprobs> logprobs);
+  void tell_untold();
   void end_without_a_token();
   /// How the output has ended with the last token, if it has.
   std::optional<Finish> over() const;
@@ -105,6 +106,15 @@ class OutputStream {
   std::vector<std::int32_t> tokens_;
   std::size_t replayed_ = 0;  // so many of tokens_
   bool cycling_ = false;
+  /// Tokens of a forced closing that is not complete. They are told together: a cut inside it would
+  /// leave tokens that look sampled, and a resumed run would go on as if they were.
+  struct Untold {
+    text::TokenId id;
+    Channel channel;
+    std::vector<text::SplitEvent> events;
+    std::vector<TokenLogprobs> logprobs;
+  };
+  std::vector<Untold> untold_;
   std::vector<text::SplitEvent> events_;
   Usage usage_;
   bool ended_ = false;

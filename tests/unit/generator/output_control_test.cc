@@ -211,6 +211,7 @@ class Transcript final : public OutputSink {
   void on_prefill(const PrefillProgress&) override {}
   void on_delta(const Delta& delta) override {
     told_tokens += delta.tokens.size();
+    tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
     if (delta.text.empty()) return;
     const std::string mark = delta.channel == Channel::answer ? "[answer]" : "[reasoning]";
     if (mark != std::exchange(channel_, mark)) text += mark;
@@ -224,6 +225,7 @@ class Transcript final : public OutputSink {
 
   std::string text;
   std::size_t told_tokens = 0;
+  Ids tokens;
   std::optional<Finish> finish;
 
  private:
@@ -272,6 +274,72 @@ TEST_F(Control, WhatIsToldBeforeAndAfterAnyCutIsTheUncutText) {
         EXPECT_EQ(told->told_tokens, whole->told_tokens);
       }
     }
+  }
+}
+
+/// Cuts a run after every number of tokens and resumes it from what it told.
+TEST_F(Control, NoCutInOrAroundAForcedClosingIsHeard) {
+  request.on_limit = OnLimit::answer;
+  const std::pair<std::int64_t, const char*> cases[] = {
+      {1000, "I wonder<|im_end|>"}, {30, "on. and 9 on "}, {3, "on and on "}};
+  for (const auto& [budget, thought] : cases) {
+    plan.reasoning_budget = budget;
+    const auto run_on = [&](const std::shared_ptr<Transcript>& to, std::size_t most, bool cancel) {
+      OutputStream out(tokenizer, request, plan, true, to, std::chrono::steady_clock::now());
+      Thinker model = thinker(thought);
+      for (const text::TokenId id : Ids(to->tokens)) {
+        out.replay(id);
+        model.heard(id);
+      }
+      for (std::size_t i = 0; i < most && !out.ended(); ++i) {
+        std::vector<float> logits = only(model.next());
+        if (const auto id = out.next(logits)) model.heard(*id);
+      }
+      if (cancel) out.end(Finish::cancelled);
+    };
+    const auto whole = std::make_shared<Transcript>();
+    run_on(whole, 1000, false);
+    ASSERT_EQ(whole->finish, Finish::end_token) << thought;
+    for (std::size_t cut = 0; cut <= whole->told_tokens; ++cut) {
+      for (const bool cancelled : {false, true}) {
+        const auto told = std::make_shared<Transcript>();
+        run_on(told, cut, cancelled);
+        run_on(told, 1000, false);
+        EXPECT_EQ(told->text, whole->text) << thought << " cut at " << cut << cancelled;
+        EXPECT_EQ(told->tokens, whole->tokens) << thought << " cut at " << cut << cancelled;
+        EXPECT_EQ(told->finish, whole->finish);
+      }
+    }
+  }
+}
+
+TEST_F(Control, ASchemaHoldsOnAfterAnyCut) {
+  request.schema = parse_json(R"({"type": "object", "properties": {"a": {"type": "array", "items":
+      {"enum": ["x", 1, null]}}, "b": {"type": "string", "maxLength": 9}}, "required": ["a", "b"]})")
+                       ->as_object();
+  request.sampling.seed = 3;
+  request.sampling.temperature = 2.0;
+  const Ids thought = ids("so\n</think>");
+  const auto run_on = [&](const std::shared_ptr<Transcript>& to, std::size_t most) {
+    OutputStream out(tokenizer, request, plan, true, to, std::chrono::steady_clock::now());
+    const Ids before = to->tokens;
+    for (const text::TokenId id : before)
+      out.replay(id);
+    for (std::size_t i = before.size(); i < before.size() + most && !out.ended(); ++i) {
+      std::vector<float> logits = i < thought.size() ? only(thought[i]) : noise(i, 8);
+      out.next(logits);
+    }
+  };
+  const auto whole = std::make_shared<Transcript>();
+  run_on(whole, 2000);
+  ASSERT_EQ(whole->finish, Finish::end_token);
+  for (std::size_t cut = 0; cut <= whole->told_tokens; ++cut) {
+    const auto told = std::make_shared<Transcript>();
+    run_on(told, cut);
+    run_on(told, 2000);
+    EXPECT_EQ(told->text, whole->text) << cut;
+    EXPECT_EQ(told->tokens, whole->tokens) << cut;
+    EXPECT_EQ(told->finish, whole->finish) << cut;
   }
 }
 
