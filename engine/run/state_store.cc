@@ -316,6 +316,7 @@ void StateStore::unpin(std::span<const std::int32_t> ids) {
   --node->pins;
   fit(Place::device);
   fit(Place::host);
+  fit_count();
 }
 
 /// Ids that lead to no state any more are kept up to a bound, the last used ones longest.

@@ -420,7 +420,10 @@ void JsonAutomaton::read_number(Thread t, const JsonOp& op, std::uint8_t byte, S
   }
   if (after == kStart) return;
   t.inside = after | count << 8;
-  add(t, to);
+  // Where no digit may follow either, it is over: a text that ends here is finished.
+  const bool over = (integer && (after == kZero || count == kMostInteger)) ||
+                    (after == kExponent && count == kMostExponent);
+  if (!over) add(t, to);
   if (after == kZero || after == kInteger || after == kFraction || after == kExponent) next(t, to);
 }
 

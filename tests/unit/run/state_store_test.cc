@@ -294,6 +294,20 @@ TEST_F(Store, StatesMoveToTheHostAndPagesAreCopiedOnce) {
   EXPECT_EQ(store.find(first(a, 510)).path, "host");
 }
 
+TEST_F(Store, TheLastPinGoneTheNumberOfStatesHolds) {
+  StateStoreOptions o{1 << 30, 0, kPage};
+  o.most_states = 1;
+  StateStore store = make(o);
+  for (const std::int32_t c : {1, 2}) {
+    store.pin(talk(c, 100));
+    put(store, talk(c, 100));
+  }
+  EXPECT_EQ(store.stats().device_states, 2u);
+  store.unpin(talk(1, 100));
+  EXPECT_EQ(store.stats().device_states, 1u);
+  EXPECT_EQ(found(store, talk(2, 100)), 100);
+}
+
 TEST_F(Store, WithoutMemoryForACopyAStateGoes) {
   no_memory = true;
   StateStore store = make(2 * cost(), 100 * cost());

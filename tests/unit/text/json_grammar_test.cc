@@ -96,6 +96,35 @@ TEST(JsonGrammar, IntegersKeepTheirBounds) {
   EXPECT_FALSE(takes(schema_of(R"({"type": "number", "minimum": 0})"), "-1.5"));
 }
 
+TEST(JsonGrammar, ANumberThatCannotGrowIsFinished) {
+  const auto finished = [](std::string_view schema, std::string_view text) {
+    const JsonAutomaton automaton(JsonGrammar::compile(schema_of(schema).as_object()).value(),
+                                  false);
+    JsonAutomaton::State state = automaton.start(), after;
+    for (const char c : text) {
+      EXPECT_TRUE(automaton.step(state, static_cast<std::uint8_t>(c), after));
+      std::swap(state, after);
+    }
+    EXPECT_TRUE(automaton.complete(state));
+    EXPECT_EQ(automaton.finished(state), next_bytes(automaton, state).empty());
+    return automaton.finished(state);
+  };
+  EXPECT_TRUE(finished(R"({"type": "integer"})", "0"));
+  EXPECT_TRUE(finished(R"({"type": "integer"})", "-123456789012345678"));
+  EXPECT_TRUE(finished(R"({"type": "number"})", "1e10"));
+  EXPECT_FALSE(finished(R"({"type": "integer"})", "12345678901234567"));
+  EXPECT_FALSE(finished(R"({"type": "number"})", "0"));
+  EXPECT_FALSE(finished(R"({"type": "number"})", "123456789012345"));
+  EXPECT_FALSE(finished(R"({"type": "number"})", "0.123456789012345"));
+}
+
+TEST(JsonGrammar, AnIntegerHasNoPoint) {
+  const json::value schema = schema_of(R"({"enum": [1.0, 2], "type": "integer"})");
+  EXPECT_TRUE(takes(schema, "2"));
+  EXPECT_FALSE(takes(schema, "1.0"));
+  EXPECT_TRUE(takes(schema_of(R"({"enum": [1.0, 2], "type": "number"})"), "1.0"));
+}
+
 TEST(JsonGrammar, StringsKeepTheirLengthInCharacters) {
   const json::value schema = schema_of(R"({"type": "string", "minLength": 2, "maxLength": 3})");
   EXPECT_FALSE(takes(schema, R"("a")"));
