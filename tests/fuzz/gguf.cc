@@ -29,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size > 3 && data[0] % 2 == 0) {
     bytes = sound;
     for (std::size_t i = 1; i + 3 <= size; i += 3) {
-      const std::size_t at = (data[i] | data[i + 1] << 8) % std::min<std::size_t>(bytes.size(), 8192);
+      const std::size_t at =
+          (data[i] | data[i + 1] << 8) % std::min<std::size_t>(bytes.size(), 8192);
       bytes[at] = static_cast<char>(data[i + 2]);
     }
   }

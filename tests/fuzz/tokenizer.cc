@@ -1,8 +1,8 @@
 // Any bytes go through the tokenizer and come back; the incremental detokenizer says the same in
 // whole characters.
+#include "engine/text/tokenizer.h"
 #include "engine/base/check.h"
 #include "engine/base/utf8.h"
-#include "engine/text/tokenizer.h"
 #include "tests/unit/text/golden_files.h"
 
 using namespace ponder;
