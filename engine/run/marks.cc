@@ -1,6 +1,7 @@
 #include "engine/run/marks.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 

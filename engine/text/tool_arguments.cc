@@ -1,5 +1,6 @@
 #include "engine/text/tool_arguments.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ponder::text {

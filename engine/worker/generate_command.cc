@@ -1,6 +1,7 @@
 // `ponder-engine generate MODEL < text`: the continuation of a rendered prompt, as raw bytes.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 

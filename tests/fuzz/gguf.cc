@@ -1,4 +1,5 @@
 // A model file from a stranger: whatever its bytes are, it is read or refused, never believed.
+#include <algorithm>
 #include <random>
 
 #include "engine/artifact/gguf.h"

@@ -1,5 +1,6 @@
 #include "tests/support/model_files.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/text/jinja/callable.h"
 #include "engine/text/jinja/tests.h"
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <limits>
 
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_file.h"

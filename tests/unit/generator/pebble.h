@@ -1,5 +1,6 @@
 #pragma once
 // The bundled model, its vocabulary, and its questions with known answers.
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <vector>

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/worker/stub_script.h"
 #include "tests/unit/generator/recording_sink.h"
 

@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "engine/worker/stub_generator.h"
 #include "tests/unit/generator/recording_sink.h"

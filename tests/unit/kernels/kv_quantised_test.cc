@@ -2,6 +2,7 @@
 // numbers at the ends of the range.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

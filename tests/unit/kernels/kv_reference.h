@@ -1,6 +1,7 @@
 #pragma once
 // What a key-value block holds and what a quantised query becomes, by the words of ops/attention.h
 // and kv_layout.h: one value at a time, in double.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,7 @@
 // The vector exponential and its relatives, through the ops that use them, against double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/core/op_table.h"

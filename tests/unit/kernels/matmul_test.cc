@@ -2,6 +2,7 @@
 // and against itself cut into other batches, thread counts and instruction sets.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/ops/ops.h"

@@ -2,6 +2,7 @@
 // and, on every instruction set, bit-equal to the plain one, cut into any batches.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 

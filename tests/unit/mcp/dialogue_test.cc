@@ -3,6 +3,7 @@
 // UPDATE_GOLDEN=1 rewrites the answers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

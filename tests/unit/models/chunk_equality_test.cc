@@ -2,6 +2,8 @@
 // on real conversations and on ordinary English, and so are the tokens chosen from them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/sample/sampler.h"
 #include "tests/unit/models/model_runs.h"
 

@@ -1,5 +1,6 @@
 #include "tests/unit/models/model_runs.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/base/check.h"

@@ -2,6 +2,7 @@
 // a load refuses and accepts; what a step costs in memory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/models/registry.h"

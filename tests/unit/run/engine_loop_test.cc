@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "engine/run/marks.h"
 #include "engine/run/prompt.h"
 #include "tests/unit/generator/pebble.h"

@@ -6,6 +6,7 @@
 // PONDER_SOAK=1, as scripts/soak runs it; else a sample of each.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <fstream>

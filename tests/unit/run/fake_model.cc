@@ -1,5 +1,7 @@
 #include "tests/unit/run/fake_model.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 
 namespace ponder::test {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/run/local_generator.h"
 #include "engine/run/speculation.h"
 #include "engine/run/state_store.h"
