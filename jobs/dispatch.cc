@@ -1,9 +1,8 @@
-// Who runs, what the generator says of it, and how a job ends.
+// What the generator says of a job, what of it reaches the disk, and how a job ends.
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "jobs/queue_actor.h"
 #include "jobs/retention.h"
@@ -11,294 +10,13 @@
 
 namespace ponder::jobs {
 namespace {
-
 constexpr std::size_t kFlushBytes = 4096;
-constexpr std::int64_t kRetryMs = 500;        // for what the disk refused
-constexpr std::int64_t kLoadingPollMs = 100;  // there is no signal for "ready"
-constexpr std::int64_t kAgeingPollMs = 1000;
-constexpr std::int64_t kTrialMs = 10'000;
-constexpr std::int64_t kHoldMs = 50;  // after a job came back: lets the engine be replaced
+constexpr std::int64_t kRetryMs = 500;  // for what the disk refused
+constexpr std::int64_t kHoldMs = 50;    // after a job came back: lets the engine be replaced
 constexpr std::int64_t kPrefillEventMs = 200;
 constexpr std::int64_t kProgressEventMs = 1000;
 constexpr std::int64_t kRetainMs = 60'000;
-
-/// Carries what the generator says of a job to the queue thread.
-class JobSink final : public OutputSink {
- public:
-  JobSink(std::shared_ptr<QueueActor::Door> door, GenerationId generation)
-      : door_(std::move(door)), generation_(generation) {}
-
-  void on_started(const Started& started) override {
-    door_->post([g = generation_, started](QueueActor& a) { a.on_started(g, started); });
-  }
-  void on_prefill(const PrefillProgress& progress) override {
-    door_->post([g = generation_, progress](QueueActor& a) { a.on_prefill(g, progress); });
-  }
-  void on_delta(const Delta& delta) override {
-    door_->post([g = generation_, delta](QueueActor& a) { a.on_delta(g, delta); });
-  }
-  void on_tool_call(const ToolCallMade& made) override {
-    // Jobs offer no tools, so a call is something the model wrote: it stays part of the answer.
-    json::object call;
-    call["name"] = made.call.name;
-    call["arguments"] = made.call.arguments;
-    on_delta({Channel::answer, fmt::format("<tool_call>\n{}\n</tool_call>", to_json(call)), {}});
-  }
-  void on_ended(const Ended& ended) override {
-    door_->post([g = generation_, ended](QueueActor& a) { a.on_ended(g, ended); });
-  }
-
- private:
-  const std::shared_ptr<QueueActor::Door> door_;
-  const GenerationId generation_;
-};
-
-/// Hands a turn's output straight on and tells the queue when its place is free.
-class TurnSink final : public OutputSink {
- public:
-  TurnSink(std::shared_ptr<QueueActor::Door> door, CallId turn, std::shared_ptr<OutputSink> inner)
-      : door_(std::move(door)), turn_(turn), inner_(std::move(inner)) {}
-
-  void on_started(const Started& started) override { inner_->on_started(started); }
-  void on_prefill(const PrefillProgress& progress) override { inner_->on_prefill(progress); }
-  void on_delta(const Delta& delta) override { inner_->on_delta(delta); }
-  void on_tool_call(const ToolCallMade& call) override { inner_->on_tool_call(call); }
-  void on_ended(const Ended& ended) override {
-    inner_->on_ended(ended);
-    door_->post([turn = turn_](QueueActor& a) { a.on_turn_ended(turn); });
-  }
-
- private:
-  const std::shared_ptr<QueueActor::Door> door_;
-  const CallId turn_;
-  const std::shared_ptr<OutputSink> inner_;
-};
 }  // namespace
-
-// --- who runs -----------------------------------------------------------------------------------
-
-void QueueActor::enqueue(JobRow row) {
-  WaitingJob job;
-  const std::int64_t waited = std::max<std::int64_t>(0, clock_.wall_ms() - row.created_ms);
-  job.since_ms = now() - waited;
-  last_seq_ = std::max(last_seq_, row.seq);
-  const std::string id = row.id;
-  job.row = std::move(row);
-  waiting_[id] = std::move(job);
-  refresh_status();
-}
-
-void QueueActor::poll_later(std::int64_t delay_ms) {
-  if (poll_timer_) {
-    if (poll_timer_->first <= now() + delay_ms) return;
-    thread_.cancel(*poll_timer_);
-  }
-  poll_timer_ = thread_.after(delay_ms, [this] {
-    poll_timer_.reset();
-    schedule();
-  });
-}
-
-/// Its status, and engine_reason_ after it.
-GeneratorStatus QueueActor::look_at_engine() {
-  GeneratorStatus engine = generator_.status();
-  engine_reason_.clear();
-  if (engine.state == GeneratorState::loading)
-    engine_reason_ = engine.reason.empty() ? "the engine is loading" : engine.reason;
-  return engine;
-}
-
-/// A death of the engine counts for all jobs that ran, and one of them did it. So the last attempt
-/// that a job has is made alone: then only the job that kills the engine is poison, and no other.
-bool QueueActor::on_trial(const JobRow& row) const {
-  return row.deaths > 0 && row.deaths + 1 >= options_.max_attempts;
-}
-
-/// A running job is on trial until it has got well beyond the text at which the engine died.
-bool QueueActor::trial_goes_on() {
-  return std::any_of(running_.begin(), running_.end(), [this](const auto& entry) {
-    RunningJob& job = *entry.second;
-    if (!on_trial(job.row())) return false;
-    if (!job.trial_ends_ms && job.is_beyond_stored_text()) job.trial_ends_ms = now() + kTrialMs;
-    return !job.trial_ends_ms || now() < *job.trial_ends_ms;
-  });
-}
-
-void QueueActor::schedule() {
-  if (stopping_ || (waiting_.empty() && waiting_turns_.empty())) return;
-  if (now() < hold_until_ms_) return poll_later(hold_until_ms_ - now());
-  const GeneratorStatus engine = look_at_engine();
-  if (engine.state == GeneratorState::loading) return poll_later(kLoadingPollMs);
-  if (trial_goes_on()) return poll_later(kAgeingPollMs);
-  // A failed engine stays failed as long as this daemon lives. Jobs are started nevertheless: each
-  // ends at once as failed(model_missing), for nobody shall wait for what cannot come.
-
-  const bool idle = running_.empty() && running_turns_.empty() && detached_.empty();
-  bool trial_waits = false;
-  bool no_batch = false;  // an ask on trial waits no longer than for the batch job that runs
-  std::vector<Waiting> waiting;
-  std::vector<std::pair<std::string, CallId>> who;
-  for (const auto& [id, job] : waiting_) {
-    if (!idle && on_trial(job.row)) {
-      trial_waits = true;
-      no_batch = no_batch || job.row.lane == Lane::ask;
-      continue;
-    }
-    waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms});
-    who.emplace_back(id, 0);
-  }
-  for (const auto& [call, turn] : waiting_turns_) {
-    waiting.push_back({Lane::ask, turn.order, turn.since_ms});
-    who.emplace_back(std::string(), call);
-  }
-  RunningCounts counts;
-  counts.interactive = static_cast<int>(running_turns_.size());
-  for (const auto& [id, job] : running_)
-    ++(job->row().lane == Lane::ask ? counts.interactive : counts.batch);
-  for (const auto& [generation, lane] : detached_)
-    ++(lane == Lane::ask ? counts.interactive : counts.batch);
-  const Limits limits{options_.max_running_interactive, options_.max_running_batch,
-                      static_cast<std::int64_t>(options_.ageing_s * 1000)};
-  bool started = false;
-  for (const std::size_t i : pick(waiting, counts, limits, now())) {
-    const auto& [id, call] = who[i];
-    const bool alone = !id.empty() && on_trial(waiting_.at(id).row);
-    if ((alone && started) || (no_batch && waiting[i].lane == Lane::batch)) {
-      trial_waits = true;
-      continue;
-    }
-    started = true;
-    if (id.empty()) {
-      auto turn = waiting_turns_.extract(call);
-      start_turn_now(call, std::move(turn.mapped()));
-    } else if (!start_job(id, engine)) {
-      poll_later(kRetryMs);
-      break;
-    }
-    if (alone) break;
-  }
-  if (trial_waits) poll_later(kAgeingPollMs);
-  // A batch job may come of age while nothing else happens.
-  if (counts.batch < limits.batch && !waiting_.empty()) poll_later(kAgeingPollMs);
-  refresh_status();
-}
-
-bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine) {
-  StateChange change;
-  {
-    // Text stored so far lies before this change.
-    const JobRow& row = waiting_.at(id).row;
-    auto kept = store_->load_undamaged(row.seq);
-    if (!kept) return false;
-    change.text_bytes = kept->text.size();
-  }
-  auto claimed = store_->claim(id, instance_, clock_.wall_ms(), change);
-  if (!stored(claimed)) return false;
-  waiting_.erase(id);
-  if (!*claimed) {
-    log_error("a waiting job was not queued in the database");
-    return true;
-  }
-  JobRow row = std::move(**claimed);
-  auto kept = store_->load_undamaged(row.seq);
-  auto changes = store_->changes(row.seq);
-  Result<StoredRequest> request = store_->request(row.seq).and_then(
-      [](const std::string& body) { return decode_request(body); });
-  const GenerationId generation = ++next_generation_;
-  note_model(row.facts, engine.model);
-  note_build(row.facts, options_.build);
-  row.note.clear();
-  auto owned = std::make_unique<RunningJob>(
-      std::move(row), generation, kept ? std::move(*kept) : StoredText{},
-      changes ? std::move(*changes) : std::vector{change}, now());
-  RunningJob& job = *owned;
-  running_.emplace(id, std::move(owned));
-  generations_.emplace(generation, id);
-  tell(job);
-  wake(id);
-  if (!request || !kept || !changes) {
-    end_generation(job, Ended{Finish::failed,
-                              {},
-                              Error{ErrorCode::storage, "the stored request could not be read",
-                                    "submit it again; check the disk"}});
-    return true;
-  }
-  job.schema = std::move(request->schema);
-  job.on_limit = request->generation.on_limit;
-  if (job.row().deadline_ms > 0) {
-    const std::int64_t left = job.row().deadline_ms - job.run_ms(now());
-    job.deadline_timer = thread_.after(left, [this, generation] {
-      RunningJob* late = running(generation);
-      if (!late) return;
-      late->deadline_timer.reset();
-      // The answer that follows is bounded by its own budget.
-      if (late->on_limit == OnLimit::answer) return generator_.answer_now(generation);
-      give_up(*late, Intent::deadline);
-    });
-  }
-  generator_.start(generation, std::move(request->generation),
-                   std::make_shared<JobSink>(door_, generation));
-  return true;
-}
-
-CallId QueueActor::start_turn(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
-  const CallId call = calls_.open();
-  auto shared = std::make_shared<GenerationRequest>(std::move(request));
-  const auto refuse = [](OutputSink& to, Error error) {
-    to.on_ended(Ended{Finish::failed, {}, std::move(error)});
-  };
-  const bool posted = thread_.post([this, call, shared, sink, refuse] {
-    if (!calls_.is_open(call)) return;
-    if (stopping_) {
-      calls_.close(call);
-      return refuse(*sink, {ErrorCode::loading, "the daemon is stopping"});
-    }
-    waiting_turns_.emplace(call, Turn{std::move(*shared), sink, {last_seq_, ++turn_count_}, now()});
-    schedule();
-    if (static_cast<int>(waiting_turns_.size()) > options_.max_turns_waiting &&
-        waiting_turns_.count(call) != 0)
-      end_waiting_turn(
-          call, Ended{Finish::failed,
-                      {},
-                      Error{ErrorCode::queue_full,
-                            fmt::format("{} requests wait already", options_.max_turns_waiting),
-                            "try again in a few seconds"}});
-    refresh_status();
-  });
-  if (!posted && calls_.close(call)) refuse(*sink, {ErrorCode::loading, "the daemon is stopping"});
-  return call;
-}
-
-void QueueActor::start_turn_now(CallId call, Turn turn) {
-  const GenerationId generation = ++next_generation_;
-  running_turns_[call] = generation;
-  generator_.start(generation, std::move(turn.request),
-                   std::make_shared<TurnSink>(door_, call, std::move(turn.sink)));
-}
-
-void QueueActor::end_waiting_turn(CallId call, const Ended& ended) {
-  auto turn = waiting_turns_.extract(call);
-  calls_.close(call);
-  turn.mapped().sink->on_ended(ended);
-  refresh_status();
-}
-
-void QueueActor::cancel_turn(CallId turn) {
-  thread_.post([this, turn] {
-    if (waiting_turns_.count(turn) != 0)
-      end_waiting_turn(turn, Ended{Finish::cancelled, {}, {}});
-    else if (const auto found = running_turns_.find(turn); found != running_turns_.end())
-      generator_.cancel(found->second);
-  });
-}
-
-void QueueActor::on_turn_ended(CallId turn) {
-  calls_.close(turn);
-  running_turns_.erase(turn);
-  refresh_status();
-  schedule();
-  check_stopped();
-}
 
 // --- what the generator says --------------------------------------------------------------------
 
@@ -496,6 +214,7 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
       return row ? envelope_of(*row, true) : json::object{{"job_id", id}};
     });
     arm_retention(kHoldMs);
+    if (options_.on_end) options_.on_end(id, change.state);
   }
   wake(id);
   refresh_status();
@@ -539,6 +258,32 @@ void QueueActor::retain() {
   if (step->expired > 0 || step->dropped > 0) store_->vacuum_some();
   if (running_.empty() && !step->more) store_->checkpoint();
   arm_retention(step->more ? 1 : kRetainMs);
+}
+
+Result<std::vector<std::string>> QueueActor::prune_now(const Prune& prune) {
+  std::vector<std::string> ids;
+  std::vector<std::pair<std::int64_t, std::string>> summaries;
+  ListFilter filter;
+  filter.workspace = prune.workspace;
+  filter.limit = 1000;
+  const std::size_t most = prune.dry_run ? 1000 : 200;
+  while (ids.size() < most) {
+    TRY(const std::vector<JobRow> rows, store_->list(filter));
+    for (const JobRow& row : rows) {
+      filter.before = row.id;
+      const bool may_go = is_terminal(row.state) && row.state != State::expired && !row.pinned &&
+                          (row.read_ms != 0 || prune.unread);
+      if (!may_go || ids.size() >= most) continue;
+      ids.push_back(row.id);
+      summaries.emplace_back(row.seq, summary_line(row));
+    }
+    if (static_cast<int>(rows.size()) < filter.limit) break;
+  }
+  if (prune.dry_run || ids.empty()) return ids;
+  const Result<void> expired = store_->expire(summaries);
+  if (!stored(expired)) return fail(expired.error());
+  store_->vacuum_some();
+  return ids;
 }
 
 }  // namespace ponder::jobs

@@ -210,6 +210,7 @@ void note_usage(json::object& facts, const Usage& usage) {
 
 void note_model(json::object& facts, const ModelInfo& model) {
   facts["model"] = or_null(model.id);
+  facts["model_path"] = or_null(model.path);  // not told: tokens are of one model only
   facts["model_class"] = or_null(model.model_class);
   facts["device"] = or_null(model.device);
 }

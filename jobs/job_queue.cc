@@ -179,6 +179,14 @@ CallId QueueActor::pin(std::string id, bool pinned, EnvelopeDone done) {
       });
 }
 
+CallId QueueActor::prune(Prune prune, std::function<void(Result<std::vector<std::string>>)> done) {
+  using Done = std::function<void(Result<std::vector<std::string>>)>;
+  return ask<Done>(std::move(done), [this, prune = std::move(prune)](CallId call, Done d) {
+    Result<std::vector<std::string>> pruned = prune_now(prune);
+    if (calls_.close(call)) d(std::move(pruned));
+  });
+}
+
 CallId QueueActor::events(std::string id, std::int64_t after, std::function<void(JobEvent)> event,
                           std::function<void(Error)> failed) {
   const CallId call = calls_.open();

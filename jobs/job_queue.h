@@ -29,11 +29,15 @@ struct Options {
   int max_running_interactive = 2;  ///< asks and chat turns
   double ageing_s = 300;            ///< a batch job that waited this long goes before newer asks
   int max_attempts = 3;             ///< worker deaths of one job before failed(poison)
-  int flush_ms = 250;               ///< streamed text reaches the database at least this often
-  int keep_read = 50;               ///< newest results that were read
+  /// A job that ran before goes on after its stored tokens; false: it begins again at its prompt.
+  bool resume_after_crash = true;
+  int flush_ms = 250;  ///< streamed text reaches the database at least this often
+  int keep_read = 50;  ///< newest results that were read
   int keep_unread = 1000;
   int keep_unread_days = 30;
-  std::string build;           ///< for the envelope
+  std::string build;  ///< for the envelope
+  /// A job has ended and its row is on disk; called on the queue thread.
+  std::function<void(const std::string& id, State state)> on_end = {};
   int plan_timeout_ms = 3000;  ///< submit waits this long for the generator's exact count
   int end_grace_ms = 5000;     ///< a cancelled generation that does not end is given up then
 };
@@ -57,6 +61,13 @@ struct ListFilter {
 struct ListPage {
   std::vector<json::object> jobs;  ///< envelopes without texts, newest first
   std::string next_before;         ///< empty: no more
+};
+
+/// Which results expire now instead of when their time comes. Never pinned ones.
+struct Prune {
+  std::string workspace;  ///< empty: all
+  bool unread = false;    ///< also those that were not read
+  bool dry_run = false;   ///< only say which
 };
 
 enum class Part { answer, reasoning, partial };
@@ -99,6 +110,8 @@ class JobQueue {
   virtual ~JobQueue() = default;
 
   /// Checks the prompt against the window (when the generator can be asked), then commits the row.
+  /// With mode resume or answer_now the new job begins with its parent's text and tokens; a parent
+  /// that runs is first ended as cancelled.
   virtual CallId submit(JobSpec spec, std::function<void(Result<Submitted>)> done) = 0;
 
   /// The envelope. With wait_ms > 0 on a job that is not terminal: when its state or phase
@@ -118,6 +131,10 @@ class JobQueue {
   virtual CallId remove(std::string id, std::function<void(Result<void>)> done) = 0;
   virtual CallId pin(std::string id, bool pinned,
                      std::function<void(Result<json::object>)> done) = 0;
+
+  /// Expires up to 200 results, newest first; called again until it names none. A dry run names up
+  /// to 1,000.
+  virtual CallId prune(Prune prune, std::function<void(Result<std::vector<std::string>>)> done) = 0;
 
   /// Events after `after` (0: all) until `end`. The error callback comes instead, for an unknown
   /// id. Give up with forget().

@@ -93,7 +93,13 @@ Result<JobSpec> parse_job_spec(const json::object& body) {
       word_field(body, "kind", Lane::batch, {{"ask", Lane::ask}, {"batch", Lane::batch}}));
   TRY(spec.task, text_field(body, "task", total));
   TRY(spec.messages, messages_field(body, total));
-  if (spec.task.empty() == spec.messages.empty())
+  TRY(spec.mode, word_field(body, "mode", Mode::follow_up,
+                            {{"follow_up", Mode::follow_up},
+                             {"resume", Mode::resume},
+                             {"answer_now", Mode::answer_now}}));
+  const bool asks_anew = spec.mode == Mode::follow_up;  // else the parent's request goes on
+  if (asks_anew ? spec.task.empty() == spec.messages.empty()
+                : !spec.task.empty() && !spec.messages.empty())
     return bad("task", spec.task.empty() ? R"(one of "task" and "messages" must be given)"
                                          : R"(only one of "task" and "messages" may be given)");
   TRY(spec.context, text_field(body, "context", total));
@@ -125,10 +131,8 @@ Result<JobSpec> parse_job_spec(const json::object& body) {
   TRY(spec.idempotency_key, name_field(body, "idempotency_key", kMaxKeyBytes));
   TRY(spec.continue_from, string_field(body, "continue_from"));
   if (spec.continue_from.size() > 64) return bad("continue_from", "not the id of a job");
-  TRY(spec.mode, word_field(body, "mode", Mode::follow_up,
-                            {{"follow_up", Mode::follow_up},
-                             {"resume", Mode::resume},
-                             {"answer_now", Mode::answer_now}}));
+  if (!asks_anew && spec.continue_from.empty())
+    return bad("continue_from", "this \"mode\" needs the id of the job to go on from");
   TRY(spec.force_new, bool_field(body, "force_new", false));
   TRY(spec.pin, bool_field(body, "pin", false));
   return spec;

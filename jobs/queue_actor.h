@@ -1,9 +1,10 @@
 #pragma once
 // The queue behind job_queue.h: everything it owns lives on the queue thread, and the public
-// methods only leave messages for it. Written in four files by what is asked of it:
+// methods only leave messages for it. Written in five files by what is asked of it:
 //   job_queue.cc  open, stop, status; the public methods
 //   submit.cc     from a JobSpec to a committed row
-//   dispatch.cc   who runs; what the generator says; how a job ends
+//   start.cc      who runs, and how it is started
+//   dispatch.cc   what the generator says; how a job ends
 //   reads.cc      envelopes, waits, pages, events; cancel, pin, remove
 #include <atomic>
 #include <functional>
@@ -54,6 +55,7 @@ class QueueActor final : public JobQueue {
   CallId cancel(std::string id, EnvelopeDone done) override;
   CallId remove(std::string id, std::function<void(Result<void>)> done) override;
   CallId pin(std::string id, bool pinned, EnvelopeDone done) override;
+  CallId prune(Prune prune, std::function<void(Result<std::vector<std::string>>)> done) override;
   CallId events(std::string id, std::int64_t after, std::function<void(JobEvent)> event,
                 std::function<void(Error)> failed) override;
   void forget(CallId call) override;
@@ -86,6 +88,9 @@ class QueueActor final : public JobQueue {
     JobRow row;
     std::string request;
     bool force_new = false;
+    std::vector<Chunk> text;          ///< that it begins with
+    std::optional<JobSpec> takes_on;  ///< resume or answer_now
+    std::int64_t carried_tokens = 0;
     QueueThread::TimerId timer;
     std::function<void(Result<Submitted>)> done;
   };
@@ -117,11 +122,14 @@ class QueueActor final : public JobQueue {
   Result<std::optional<Submitted>> existing(const JobRow& wanted, bool force_new);
   Result<std::optional<ParentJob>> parent_of(const JobSpec& spec);
   Result<void> room_for_one(std::size_t pending) const;
+  Result<GenerationRequest> take_on(PendingSubmit& pending);
   void finish_submit(std::uint64_t pending, const std::optional<PromptPlan>& plan,
                      const std::string& note);
+  void take_over(PendingSubmit pending);
+  void answer_submit(PendingSubmit& pending, Result<Submitted> answer);
   Result<Submitted> commit(PendingSubmit& pending);
 
-  // dispatch.cc
+  // start.cc
   void schedule();
   GeneratorStatus look_at_engine();
   bool on_trial(const JobRow& row) const;
@@ -129,8 +137,12 @@ class QueueActor final : public JobQueue {
   void poll_later(std::int64_t delay_ms);
   void enqueue(JobRow row);
   bool start_job(const std::string& id, const GeneratorStatus& engine);
+  Result<void> give_up_damaged(const JobRow& row, const StoredText& kept);
+  Resumed begin_of(StoredRequest& request, const StoredText& kept, bool same_model);
   void start_turn_now(CallId call, Turn turn);
   void end_waiting_turn(CallId call, const Ended& ended);
+
+  // dispatch.cc
   RunningJob* running(GenerationId generation);
   void give_up(RunningJob& job, Intent intent);
   void tell(RunningJob& job);
@@ -144,6 +156,7 @@ class QueueActor final : public JobQueue {
   void cancel_timers(RunningJob& job);
   void arm_retention(std::int64_t delay_ms);
   void retain();
+  Result<std::vector<std::string>> prune_now(const Prune& prune);
 
   // reads.cc
   Result<JobRow> row_of(const std::string& id);
@@ -153,6 +166,8 @@ class QueueActor final : public JobQueue {
   void get_now(CallId call, const std::string& id, std::int64_t wait_ms, EnvelopeDone done);
   void wait_ran_out(const std::string& id, CallId call);
   void wake(const std::string& id);
+  Result<void> end_queued(const std::string& id);
+  void end_running(RunningJob& job, CallId call, EnvelopeDone done);
   void cancel_now(CallId call, const std::string& id, EnvelopeDone done);
   Result<ListPage> list_now(ListFilter filter);
   Result<ResultPage> result_now(const std::string& id, Part part, std::int64_t offset,

@@ -164,38 +164,49 @@ void QueueActor::cancel_now(CallId call, const std::string& id, EnvelopeDone don
     return;
   }
   if (row->state == State::queued) {
-    Leave leave;
-    leave.state = State::cancelled;
-    leave.at_ms = clock_.wall_ms();
-    StateChange change;
-    auto ended = store_->end_queued(*row, leave, change);
-    if (!stored(ended)) {
+    if (const Result<void> ended = end_queued(id); !ended) {
       if (calls_.close(call)) done(fail(ended.error()));
       return;
     }
-    waiting_.erase(id);
-    refresh_status();
     row = row_of(id);
-    if (row) announce_stored(*row);
-    schedule();
   } else if (const auto found = running_.find(id); found != running_.end()) {
-    RunningJob& job = *found->second;
-    if (!job.leave) {
-      stored(store_->request_cancel(job.row().seq));
-      job.row().cancel_requested = true;
-      give_up(job, Intent::user_cancel);
-    }
-    // Answered when the end is on disk.
-    Waiter waiter;
-    waiter.call = call;
-    waiter.until_end = true;
-    waiter.done = std::move(done);
-    waiters_[id].push_back(std::move(waiter));
-    call_jobs_[call] = id;
-    return;
+    return end_running(*found->second, call, std::move(done));
   }
   if (!calls_.close(call)) return;
   row ? done(envelope_of(*row, true)) : done(fail(row.error()));
+}
+
+/// A waiting job becomes cancelled.
+Result<void> QueueActor::end_queued(const std::string& id) {
+  TRY(const JobRow row, row_of(id));
+  Leave leave;
+  leave.state = State::cancelled;
+  leave.at_ms = clock_.wall_ms();
+  StateChange change;
+  const Result<bool> ended = store_->end_queued(row, leave, change);
+  if (!stored(ended)) return fail(ended.error());
+  waiting_.erase(id);
+  refresh_status();
+  if (options_.on_end) options_.on_end(id, State::cancelled);
+  if (const auto now_row = row_of(id)) announce_stored(*now_row);
+  schedule();
+  return {};
+}
+
+/// A running job is asked to end as cancelled; `done` is called when its end is on disk.
+void QueueActor::end_running(RunningJob& job, CallId call, EnvelopeDone done) {
+  const std::string id = job.row().id;
+  if (!job.leave) {
+    stored(store_->request_cancel(job.row().seq));
+    job.row().cancel_requested = true;
+    give_up(job, Intent::user_cancel);
+  }
+  Waiter waiter;
+  waiter.call = call;
+  waiter.until_end = true;
+  waiter.done = std::move(done);
+  waiters_[id].push_back(std::move(waiter));
+  call_jobs_[call] = id;
 }
 
 void QueueActor::announce_stored(const JobRow& row) {

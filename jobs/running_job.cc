@@ -9,17 +9,23 @@
 namespace ponder::jobs {
 
 RunningJob::RunningJob(JobRow row, GenerationId generation, StoredText stored,
-                       std::vector<StateChange> changes, std::int64_t steady_ms)
+                       const Resumed& resumed, std::vector<StateChange> changes,
+                       std::int64_t steady_ms)
     : row_(std::move(row)),
       generation_(generation),
       text_(std::move(stored.text)),
       changes_(std::move(changes)),
       began_ms_(steady_ms),
+      replay_at_(resumed.bytes),
       replay_end_(text_.size()),
+      resumed_(resumed),
       stored_bytes_(text_.size()),
       stored_tokens_(stored.reasoning_tokens + stored.answer_tokens),
       stored_reasoning_tokens_(stored.reasoning_tokens),
       stored_answer_tokens_(stored.answer_tokens),
+      seen_tokens_(resumed.tokens()),
+      seen_reasoning_tokens_(resumed.reasoning_tokens),
+      seen_answer_tokens_(resumed.answer_tokens),
       next_chunk_(stored.chunk_count) {}
 
 void RunningJob::add_change(StateChange change) {
@@ -75,6 +81,7 @@ Taken RunningJob::take_end() {
     held_.clear();
     write(held_channel_, cut, {}, taken);
   }
+  speak();
   if (replay_at_ < replay_end_) give_up_stored_text(taken);
   return taken;
 }
@@ -100,11 +107,22 @@ void RunningJob::write(Channel channel, std::string_view text,
     }
   }
   if (text.empty() && fresh.empty()) return;
+  speak();
+  if (text.empty()) {
+    silent_ = std::move(fresh);
+    silent_channel_ = channel;
+    return;
+  }
   text_.append(channel, text);
   replay_at_ = replay_end_ = text_.size();
   add(unsaved_, channel, text, fresh);
   unsaved_bytes_ += text.size();
-  taken.grew = taken.grew || !text.empty();
+  taken.grew = true;
+}
+
+void RunningJob::speak() {
+  add(unsaved_, silent_channel_, {}, silent_);
+  silent_.clear();
 }
 
 void RunningJob::give_up_stored_text(Taken& taken) {
@@ -132,11 +150,11 @@ void RunningJob::saved() {
 }
 
 Progress RunningJob::kept(std::int64_t steady_ms) const {
-  return {replayed_, 0, row_.attempt, run_ms(steady_ms), row_.facts};
+  return {replayed_, resumed_.chunks, row_.attempt, run_ms(steady_ms), row_.facts};
 }
 
 std::int64_t RunningJob::kept_bytes() const {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = resumed_.bytes;
   for (const Chunk& chunk : replayed_)
     bytes += static_cast<std::int64_t>(chunk.text.size());
   return bytes;
@@ -144,7 +162,7 @@ std::int64_t RunningJob::kept_bytes() const {
 
 void RunningJob::cut_done() {
   CHECK(must_cut_);
-  next_chunk_ = static_cast<std::int64_t>(replayed_.size());
+  next_chunk_ = resumed_.chunks + static_cast<std::int64_t>(replayed_.size());
   replayed_.clear();
   must_cut_ = false;
   stored_tokens_ = 0;

@@ -1,8 +1,9 @@
 #pragma once
 // One job while it runs: its text so far, what of it is not on disk yet, its phase and counts.
-// A job that ran before is generated again from its prompt with the same seed, so the same text
-// comes again: what matches the stored text is neither stored nor told a second time, and where it
-// does not match, the stored text gives way. Owned by the queue thread; does no I/O itself.
+// A job that ran before goes on after its stored tokens, which its generator was given. Where that
+// is not possible it is generated again from its prompt with the same seed, so the same text comes
+// again: what matches the stored text is neither stored nor told a second time, and where it does
+// not match, the stored text gives way. Owned by the queue thread; does no I/O itself.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,9 +25,19 @@ struct Taken {
   bool differs = false;  ///< the stored text is not what is written now: cut it
 };
 
+/// The beginning of the stored text whose tokens the generator was given: it does not come again.
+struct Resumed {
+  std::int64_t bytes = 0;
+  std::int64_t chunks = 0;
+  std::int64_t reasoning_tokens = 0;
+  std::int64_t answer_tokens = 0;
+
+  std::int64_t tokens() const { return reasoning_tokens + answer_tokens; }
+};
+
 class RunningJob {
  public:
-  RunningJob(JobRow row, GenerationId generation, StoredText stored,
+  RunningJob(JobRow row, GenerationId generation, StoredText stored, const Resumed& resumed,
              std::vector<StateChange> changes, std::int64_t steady_ms);
 
   const JobRow& row() const { return row_; }
@@ -85,6 +96,7 @@ class RunningJob {
   void write(Channel channel, std::string_view text, const std::vector<std::int32_t>& tokens,
              Taken& taken);
   void give_up_stored_text(Taken& taken);
+  void speak();
   static void add(std::vector<Chunk>& chunks, Channel channel, std::string_view text,
                   const std::vector<std::int32_t>& tokens);
 
@@ -100,6 +112,7 @@ class RunningJob {
   std::int64_t replay_at_ = 0;     ///< bytes of the stored text that came again
   std::int64_t replay_end_ = 0;    ///< bytes that were stored
   std::vector<Chunk> replayed_;    ///< what came again, for a cut; empty once all of it came
+  Resumed resumed_;                ///< stands before that
   std::int64_t stored_bytes_ = 0;  ///< of text, when this attempt began
   std::int64_t stored_tokens_ = 0;
   std::int64_t stored_reasoning_tokens_ = 0;
@@ -111,6 +124,11 @@ class RunningJob {
 
   std::string held_;  ///< the beginning of a character
   Channel held_channel_ = Channel::answer;
+  /// Tokens that brought no text so far. The last of them wait for what comes next, which may be
+  /// text that their generator tells apart from its tokens: a run that resumes must have both or
+  /// neither.
+  std::vector<std::int32_t> silent_;
+  Channel silent_channel_ = Channel::answer;
   std::vector<Chunk> unsaved_;
   std::size_t unsaved_bytes_ = 0;
   std::int64_t next_chunk_ = 0;

@@ -14,12 +14,6 @@ constexpr std::int64_t kXhighAnswerTokens = 8192;
 // Whole in every JSON reader.
 constexpr std::uint64_t kSeedMask = (std::uint64_t{1} << 53) - 1;
 
-tl::unexpected<Error> bad(std::string_view param, std::string message, std::string hint) {
-  Error error{ErrorCode::bad_request, std::move(message), std::move(hint)};
-  error.param = std::string(param);
-  return fail(std::move(error));
-}
-
 json::value sorted(const json::value& value) {
   if (const json::array* array = value.if_array()) {
     json::array out;
@@ -44,6 +38,26 @@ Effort default_effort(Lane lane) {
   return Effort{lane == Lane::ask ? Effort::Word::medium : Effort::Word::xhigh};
 }
 
+json::object encode(const Carried& carried) {
+  return {{"bytes", carried.bytes},
+          {"chunks", carried.chunks},
+          {"reasoning_tokens", carried.reasoning_tokens},
+          {"answer_tokens", carried.answer_tokens}};
+}
+
+Result<Carried> decode_carried(const json::value& value) {
+  if (!value.is_object())
+    return fail(ErrorCode::storage, "the stored request of this job is damaged");
+  const json::object& object = value.as_object();
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  Carried carried;
+  TRY(carried.bytes, int_field(object, "bytes", 0, 0, kMost));
+  TRY(carried.chunks, int_field(object, "chunks", 0, 0, kMost));
+  TRY(carried.reasoning_tokens, int_field(object, "reasoning_tokens", 0, 0, kMost));
+  TRY(carried.answer_tokens, int_field(object, "answer_tokens", 0, 0, kMost));
+  return carried;
+}
+
 /// The compiled schema as the engine takes it, to which an empty one means that there is none.
 json::object engine_schema(const json::value& compiled) {
   if (compiled.is_null()) return {};
@@ -59,6 +73,8 @@ std::string encode_request(const StoredRequest& request) {
   out["budgets"] = encode(request.generation.budgets);
   out["schema"] = request.schema;
   if (request.generation.on_limit == OnLimit::answer) out["on_limit"] = "answer";
+  if (request.answer_now) out["answer_now"] = true;
+  if (request.carried.chunks > 0) out["carried"] = encode(request.carried);
   return to_json(out);
 }
 
@@ -75,6 +91,10 @@ Result<StoredRequest> decode_request(std::string_view text) {
   request.generation.schema = engine_schema(request.schema);
   TRY(const std::string on_limit, string_field(object, "on_limit"));
   if (on_limit == "answer") request.generation.on_limit = OnLimit::answer;
+  TRY(request.answer_now, bool_field(object, "answer_now", false));
+  if (const json::value* carried = object.if_contains("carried")) {
+    TRY(request.carried, decode_carried(*carried));
+  }
   return request;
 }
 
@@ -103,15 +123,6 @@ std::string body_hash(const JobSpec& spec) {
   body["mode"] = static_cast<int>(spec.mode);
   body["pin"] = spec.pin;
   return sha256_of(to_json(sorted(body)));
-}
-
-Result<void> refuse_unavailable(const JobSpec& spec) {
-  if (spec.mode != Mode::follow_up)
-    return bad("mode",
-               spec.mode == Mode::resume ? "mode \"resume\" is not available in this version"
-                                         : "mode \"answer_now\" is not available in this version",
-               "use \"follow_up\" with a larger budget, e.g. a task that asks to go on");
-  return {};
 }
 
 Result<Submission> prepare(const JobSpec& spec, const std::optional<ParentJob>& parent) {

@@ -8,13 +8,18 @@
 #include "engine/generator/generator.h"
 #include "jobs/job.h"
 #include "jobs/prompt.h"
+#include "jobs/running_job.h"
 
 namespace ponder::jobs {
+
+using Carried = Resumed;  ///< always has its tokens
 
 /// What the table `request` holds, as text, and what is generated.
 struct StoredRequest {
   GenerationRequest generation;
-  json::value schema;  ///< compiled; null: none
+  json::value schema;       ///< compiled; null: none
+  Carried carried = {};     ///< of the job's text: what it began with, of another job
+  bool answer_now = false;  ///< its thinking is closed
 };
 std::string encode_request(const StoredRequest& request);
 Result<StoredRequest> decode_request(std::string_view text);
@@ -33,10 +38,7 @@ struct Submission {
 /// SHA-256 of what the caller asked for, whatever the order of keys; without the key, force_new.
 std::string body_hash(const JobSpec& spec);
 
-/// bad_request for what does not go together or is not available.
+/// bad_request for what does not go together.
 Result<Submission> prepare(const JobSpec& spec, const std::optional<ParentJob>& parent);
-
-/// What this version refuses of a spec, with what works instead.
-Result<void> refuse_unavailable(const JobSpec& spec);
 
 }  // namespace ponder::jobs

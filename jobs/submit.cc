@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "engine/base/ids.h"
+#include "jobs/continuation.h"
 #include "jobs/queue_actor.h"
 
 namespace ponder::jobs {
@@ -73,6 +74,45 @@ Result<std::optional<ParentJob>> QueueActor::parent_of(const JobSpec& spec) {
   return std::optional<ParentJob>(std::move(parent));
 }
 
+/// What a job that goes on from another's last token is made of, as its parent stands now. What is
+/// said of the parent goes into the row.
+Result<GenerationRequest> QueueActor::take_on(PendingSubmit& pending) {
+  const JobSpec& spec = *pending.takes_on;
+  TRY(const JobRow parent, row_of(spec.continue_from));
+  TRY_VOID(refuse_continuation(parent, spec.mode));
+  const json::value* made_by = parent.facts.if_contains("model");
+  const json::value* file = parent.facts.if_contains("model_path");
+  const ModelInfo model = generator_.status().model;
+  const bool other =
+      (made_by && made_by->is_string() && !model.id.empty() && made_by->as_string() != model.id) ||
+      (file && file->is_string() && !model.path.empty() && file->as_string() != model.path);
+  if (other)
+    return fail(about("continue_from", parent.id, ErrorCode::bad_request,
+                      fmt::format("the job's tokens are of another model ({}) than the one that is "
+                                  "loaded ({})",
+                                  std::string(made_by ? made_by->as_string() : ""), model.id),
+                      "load that model again, or use mode \"follow_up\""));
+  TRY(std::vector<Chunk> text, store_->chunks(parent));
+  TRY(const std::string body, store_->request(parent.seq));
+  TRY(StoredRequest request, decode_request(body));
+  TRY(Continuation made, continue_job(spec, parent, std::move(request), std::move(text)));
+  JobRow& row = pending.row;
+  row.parent_id = parent.id;
+  row.effort_requested = made.submission.effort;
+  row.note = made.note;
+  for (const char* fact : {"model", "model_path", "model_class", "effort", "effort_by"})
+    if (const json::value* value = parent.facts.if_contains(fact)) row.facts[fact] = *value;
+  JobText whole;
+  for (const Chunk& chunk : made.text)
+    whole.append(chunk.channel, chunk.text);
+  row.reasoning_chars = whole.chars(Channel::reasoning);
+  row.answer_chars = whole.chars(Channel::answer);
+  pending.text = std::move(made.text);
+  pending.carried_tokens = made.submission.request.carried.tokens();
+  pending.request = encode_request(made.submission.request);
+  return std::move(made.submission.request.generation);
+}
+
 Result<void> QueueActor::room_for_one(std::size_t pending) const {
   if (waiting_.size() + pending < static_cast<std::size_t>(options_.max_queued)) return {};
   return fail(ErrorCode::queue_full,
@@ -89,7 +129,6 @@ void QueueActor::submit_now(CallId call, JobSpec spec,
   GenerationRequest request;
   // An answer at once, or nothing: then the prompt is to be counted.
   auto at_once = [&]() -> Result<std::optional<Submitted>> {
-    TRY_VOID(refuse_unavailable(spec));
     row.lane = spec.kind;
     row.workspace = spec.workspace;
     row.label = spec.label;
@@ -102,12 +141,17 @@ void QueueActor::submit_now(CallId call, JobSpec spec,
     TRY(std::optional<Submitted> known, existing(row, spec.force_new));
     if (known) return known;
     TRY_VOID(room_for_one(pending_submits_.size()));
-    TRY(const std::optional<ParentJob> parent, parent_of(spec));
-    if (parent) row.parent_id = parent->id;
-    TRY(Submission submission, prepare(spec, parent));
-    row.effort_requested = submission.effort;
-    pending.request = encode_request(submission.request);
-    request = std::move(submission.request.generation);
+    if (spec.mode != Mode::follow_up) {
+      pending.takes_on = spec;
+      TRY(request, take_on(pending));
+    } else {
+      TRY(const std::optional<ParentJob> parent, parent_of(spec));
+      if (parent) row.parent_id = parent->id;
+      TRY(Submission submission, prepare(spec, parent));
+      row.effort_requested = submission.effort;
+      pending.request = encode_request(submission.request);
+      request = std::move(submission.request.generation);
+    }
     if (!status().store_ok) {  // known to fail: not worth the counting
       Result<void> probed = store_->probe();
       if (!stored(probed)) return fail(probed.error());
@@ -153,9 +197,44 @@ void QueueActor::finish_submit(std::uint64_t number, const std::optional<PromptP
   thread_.cancel(pending.timer);
   if (!calls_.is_open(pending.call)) return;  // given up: no job
   if (plan) note_plan(pending.row.facts, *plan);
-  pending.row.note = note;
-  Result<Submitted> submitted = commit(pending);
-  if (calls_.close(pending.call)) pending.done(std::move(submitted));
+  if (plan && pending.carried_tokens >= plan->total_budget) {
+    Error full{
+        ErrorCode::context_length_exceeded,
+        fmt::format("the job has used {} tokens, and the budgets and the window hold no more",
+                    pending.carried_tokens),
+        "give it larger budgets, or give the daemon a larger --ctx"};
+    full.details = {{"n_prompt_tokens", plan->prompt_tokens},
+                    {"n_reserved", pending.carried_tokens + 1},
+                    {"n_ctx", plan->n_ctx}};
+    return answer_submit(pending, fail(std::move(full)));
+  }
+  pending.row.note = join_notes(pending.row.note, note);
+  if (pending.takes_on) return take_over(std::move(pending));
+  answer_submit(pending, commit(pending));
+}
+
+void QueueActor::answer_submit(PendingSubmit& pending, Result<Submitted> answer) {
+  if (calls_.close(pending.call)) pending.done(std::move(answer));
+}
+
+/// Ends the parent, if it has not ended yet, and goes on from what it came to. Once the parent is
+/// asked to end, the new job is made, also if nobody waits for it any more.
+void QueueActor::take_over(PendingSubmit given) {
+  auto pending = std::make_shared<PendingSubmit>(std::move(given));
+  const std::string id = pending->takes_on->continue_from;
+  const auto make = [this, pending] {
+    const std::string note = pending->row.note;  // of the plan as well
+    const Result<GenerationRequest> made = take_on(*pending);
+    if (!made) return answer_submit(*pending, fail(made.error()));
+    pending->row.note = note;
+    answer_submit(*pending, commit(*pending));
+  };
+  if (const auto found = running_.find(id); found != running_.end())
+    return end_running(*found->second, calls_.open(), [make](const auto&) { make(); });
+  if (waiting_.count(id) != 0)
+    if (const Result<void> ended = end_queued(id); !ended)
+      return answer_submit(*pending, fail(ended.error()));
+  make();
 }
 
 Result<Submitted> QueueActor::commit(PendingSubmit& pending) {
@@ -166,7 +245,7 @@ Result<Submitted> QueueActor::commit(PendingSubmit& pending) {
   JobRow& row = pending.row;
   row.created_ms = clock_.wall_ms();
   row.id = new_job_id(row.created_ms);
-  Result<void> inserted = store_->insert(row, pending.request);
+  Result<void> inserted = store_->insert(row, pending.request, std::move(pending.text));
   if (!stored(inserted)) return fail(inserted.error());
   const std::string id = row.id;
   enqueue(std::move(row));

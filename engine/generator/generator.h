@@ -178,6 +178,11 @@ class Generator {
   /// the reserved budget. Ignored when it is not thinking, unknown or ended.
   virtual void answer_now(GenerationId id) = 0;
 
+  /// Gives back the memory that the model takes, until the next plan, tokenize or start loads it
+  /// again. `done` is called once it is free (also where there is nothing to free), or with
+  /// not_terminal while something is being made.
+  virtual void unload(std::function<void(Result<void>)> done) { done({}); }
+
   virtual GeneratorStatus status() const = 0;
 };
 

@@ -110,7 +110,10 @@ struct CancelGeneration {
 struct AnswerGeneration {
   GenerationId id;
 };
-using Command = std::variant<NewCall, NewGeneration, CancelGeneration, AnswerGeneration>;
+struct Unload {
+  std::function<void(Result<void>)> done;
+};
+using Command = std::variant<NewCall, NewGeneration, CancelGeneration, AnswerGeneration, Unload>;
 
 /// Why a worker is over.
 enum class Cause { by_itself, bad_frame, stalled };
@@ -211,7 +214,7 @@ class WorkerGenerator::Supervisor {
   void run() {
     while (!stopping_) {
       take_commands();
-      if (!worker_ && !failure_ && now() >= next_birth_) start_worker();
+      if (!worker_ && !failure_ && !asleep_ && now() >= next_birth_) start_worker();
       check_times();
       flush();
       wait();
@@ -224,7 +227,7 @@ class WorkerGenerator::Supervisor {
   int next_timeout_ms() const {
     Time next = Time::max();
     const auto at = [&](Time t) { next = std::min(next, t); };
-    if (!worker_ && !failure_) at(next_birth_);
+    if (!worker_ && !failure_ && !asleep_) at(next_birth_);
     if (worker_ && !ready_) at(after(born_, options_.load_limit_s));
     if (ready_ && !ping_out_) at(after(last_pong_, kPingEvery));
     if (ready_ && ping_out_) at(after(last_ping_, slow_ ? options_.stall_s : kAnswerWithin));
@@ -335,6 +338,7 @@ class WorkerGenerator::Supervisor {
     c.call.frame = std::move(*c.frame);
     c.call.deadline = after(now(), options_.load_wait_s);
     const auto [it, fresh] = calls_.emplace(c.id, std::move(c.call));
+    wake_up();
     if (ready_) send_call(it->second);
   }
 
@@ -350,6 +354,7 @@ class WorkerGenerator::Supervisor {
     g.asked = now();
     g.deadline = after(g.asked, options_.load_wait_s);
     const auto [it, fresh] = generations_.emplace(c.id, std::move(g));
+    wake_up();
     if (ready_) send_generation(c.id, it->second);
   }
 
@@ -371,6 +376,37 @@ class WorkerGenerator::Supervisor {
     if (it == generations_.end()) return;
     it->second.answer_now = true;
     if (it->second.sent) send_answer_now(c.id);
+  }
+
+  void take(Unload& c) {
+    if (!generations_.empty() || !calls_.empty())
+      return c.done(fail(ErrorCode::not_terminal, "the model is at work",
+                         "wait for what runs (ponder ps), or cancel it"));
+    if (failure_ || asleep_ || !worker_) {
+      if (!failure_) go_to_sleep();
+      return c.done({});
+    }
+    worker_->reap(kReapPatienceMs);  // it ends by itself when its socket closes
+    worker_.reset();
+    ready_ = ping_out_ = slow_ = false;
+    go_to_sleep();
+    log_info("the model is unloaded; the next request loads it again");
+    c.done({});
+  }
+
+  void go_to_sleep() {
+    asleep_ = true;
+    const std::lock_guard lock(status_mutex_);
+    status_.pid = 0;
+    status_.state = GeneratorState::ready;
+    status_.reason.clear();
+  }
+
+  void wake_up() {
+    if (!std::exchange(asleep_, false)) return;
+    ++planned_births_;
+    next_birth_ = {};
+    set_status(GeneratorState::loading, "the engine is starting");
   }
 
   void send_answer_now(GenerationId id) {
@@ -412,7 +448,7 @@ class WorkerGenerator::Supervisor {
     const std::lock_guard lock(status_mutex_);
     born_ = now();
     status_.pid = worker_->pid();
-    status_.restarts = births_ - 1;
+    status_.restarts = births_ - planned_births_;
     status_.state = GeneratorState::loading;
     if (status_.reason.empty()) status_.reason = "the engine is starting";
   }
@@ -724,7 +760,9 @@ class WorkerGenerator::Supervisor {
   bool served_ = false;           ///< some worker has
   std::optional<Error> refused_;  ///< this worker has said Refused
   std::optional<Error> failure_;  ///< there will be no other worker
+  bool asleep_ = false;           ///< unloaded: no worker until somebody asks for one
   std::int64_t births_ = 0;
+  std::int64_t planned_births_ = 1;  ///< the first, and those after an unload
   int load_deaths_ = 0;
   int quick_deaths_ = 0;
   Time next_birth_ = {};
@@ -775,6 +813,10 @@ void WorkerGenerator::cancel(GenerationId id) {
 
 void WorkerGenerator::answer_now(GenerationId id) {
   supervisor_->post(AnswerGeneration{id});
+}
+
+void WorkerGenerator::unload(std::function<void(Result<void>)> done) {
+  supervisor_->post(Unload{std::move(done)});
 }
 
 GeneratorStatus WorkerGenerator::status() const {

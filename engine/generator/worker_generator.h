@@ -61,6 +61,8 @@ class WorkerGenerator final : public Generator {
   void start(GenerationId id, GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void cancel(GenerationId id) override;
   void answer_now(GenerationId id) override;
+  /// Ends the worker. The next call starts one; until then the state stays `ready`.
+  void unload(std::function<void(Result<void>)> done) override;
 
   /// pid is 0 while no worker lives. With `ready` a reason means that the worker has not answered
   /// for more than two seconds. A load that takes more than a second says for how long it has.

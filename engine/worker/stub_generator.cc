@@ -38,6 +38,9 @@ constexpr std::array<std::string_view, 32> kWords{
     "yarrow", "zephyr", "basalt", "coral", "dune",   "estuary", "flint", "glade"};
 constexpr std::int32_t kWordOfScript = 100;  // token ids: the words above, then these
 constexpr std::int32_t kBadBytes = 101;
+// A token of thinking is the same word with this on top, so that a run that resumes knows where the
+// thinking was closed, also where it was closed from outside.
+constexpr std::int32_t kThinking = 1000;
 
 Clock::duration seconds(double s) {
   return std::chrono::duration_cast<Clock::duration>(Seconds(s));
@@ -124,8 +127,12 @@ class Stream {
     thinking_ =
         thinks(request_) && (script_.think > 0 || script_.fault == StubFault::endless_thinking);
     usage_.prompt_tokens = plan_.prompt_tokens;
-    for (std::size_t i = 0; i < request_.resume.size(); ++i) {
+    for (const std::int32_t id : request_.resume) {
       close_thinking_when_due();
+      if (thinking_ && id < kThinking) {
+        thinking_ = false;
+        forced_ = true;
+      }
       make_token();  // told by the earlier run
     }
     resumed_ = made_;
@@ -203,6 +210,7 @@ class Stream {
     if (stops_.hit()) return end(Finish::stop_string);  // by resumed tokens
     close_thinking_when_due();
     if (answer_is_whole()) return end(Finish::end_token);
+    if (made_ == resumed_ && resumed_ > 0 && limit_reached()) return end(Finish::output_limit);
     emit();
     if (stops_.hit()) return end(Finish::stop_string);
     if (looping() && made_ - script_.after >= kLoopNoticedAfter && !request_.ignore_eos)
@@ -256,6 +264,7 @@ class Stream {
     if (!script_.word.empty()) id = kWordOfScript, text = script_.word;
     if (fault_now(StubFault::invalid_utf8)) id = kBadBytes, text = replace_invalid(kNotUtf8);
     if (count > 0) text.insert(0, " ");
+    if (thinking_) id += kThinking;
     delta.tokens = {id};
     if (request_.sampling.top_logprobs) delta.logprobs = {logprobs_of(id, text)};
     delta.text = thinking_ ? text : stops_.push(text);

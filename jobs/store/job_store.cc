@@ -51,6 +51,15 @@ std::int64_t chunk_crc(std::int64_t job, std::int64_t seq, std::int64_t attempt,
   return static_cast<std::int64_t>(crc.checksum());
 }
 
+void unpack_tokens(std::string_view bytes, std::vector<std::int32_t>& into) {
+  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
+    std::uint32_t token = 0;
+    for (std::size_t i = 0; i < 4; ++i)
+      token |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
+    into.push_back(static_cast<std::int32_t>(token));
+  }
+}
+
 Result<JobRow> read_row(const Cursor& c) {
   JobRow row;
   int i = 0;
@@ -199,8 +208,9 @@ struct JobStore::Impl {
   }
 
   /// The chunks of a job in order, held against their checksums. With `tolerant`, stops quietly
-  /// at the first damaged one.
-  Result<StoredText> read_chunks(std::int64_t job, std::string_view id, bool tolerant) {
+  /// at the first damaged one. `chunks`: where to leave them one by one as well.
+  Result<StoredText> read_chunks(std::int64_t job, std::string_view id, bool tolerant,
+                                 std::vector<Chunk>* chunks = nullptr) {
     StoredText out;
     Cursor c = use(Sql::chunks);
     c.integer(1, job);
@@ -208,10 +218,11 @@ struct JobStore::Impl {
       TRY(const bool found, c.step());
       if (!found) return out;
       const std::string text = c.text_at(3);
+      const std::string tokens = c.text_at(5);
       const bool good =
           c.integer_at(0) == out.chunk_count &&
           c.integer_at(6) == chunk_crc(job, c.integer_at(0), c.integer_at(1), c.integer_at(2), text,
-                                       c.integer_at(4), c.text_at(5));
+                                       c.integer_at(4), tokens);
       if (!good) {
         if (!tolerant) return damaged(id, fmt::format("part {} of it", out.chunk_count));
         out.damaged = true;
@@ -220,7 +231,11 @@ struct JobStore::Impl {
       const bool reasoning = c.integer_at(2) == 0;
       out.text.append(reasoning ? Channel::reasoning : Channel::answer, text);
       (reasoning ? out.reasoning_tokens : out.answer_tokens) += c.integer_at(4);
+      unpack_tokens(tokens, out.tokens);
       ++out.chunk_count;
+      if (!chunks) continue;
+      chunks->push_back({reasoning ? Channel::reasoning : Channel::answer, text, {}});
+      unpack_tokens(tokens, chunks->back().tokens);
     }
   }
 
@@ -236,23 +251,13 @@ struct JobStore::Impl {
     change.at_ms = now_ms;
     change.note = "the daemon that ran it died";
     if (stored.damaged) {
-      TRY_VOID(use(Sql::delete_chunks).integer(1, row.seq).run());
-      TRY_VOID(add_chunks(row.seq, as_chunks(stored.text, row.attempt)));
-      stored.chunk_count = static_cast<std::int64_t>(as_chunks(stored.text, 0).chunks.size());
+      TRY_VOID(
+          use(Sql::delete_chunks_from).integer(1, row.seq).integer(2, stored.chunk_count).run());
       change.note += "; damaged text after this point was given up";
     }
     TRY_VOID(write_leave({row.seq, row.id, row.claims, row.instance}, row.run_ms, row.facts,
                          stored.text, stored.chunk_count, Reason::none, false, {}, change));
     return add_change(row.seq, kCrashGap, change);
-  }
-
-  static Progress as_chunks(const JobText& text, std::int64_t attempt) {
-    Progress progress;
-    progress.attempt = attempt;
-    text.pieces(0, text.size(), [&](Channel channel, std::string_view piece, std::int64_t) {
-      progress.chunks.push_back({channel, std::string(piece), {}});
-    });
-    return progress;
   }
 
   Result<void> write_leave(const Fence& fence, std::int64_t run_ms, const json::object& facts,
@@ -319,7 +324,7 @@ std::vector<std::pair<std::string_view, std::string_view>> JobStore::statements(
   return {kStatements.begin(), kStatements.end()};
 }
 
-Result<void> JobStore::insert(JobRow& row, std::string_view request) {
+Result<void> JobStore::insert(JobRow& row, std::string_view request, std::vector<Chunk> text) {
   return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
     {
       const std::string facts = to_json(row.facts);
@@ -335,13 +340,16 @@ Result<void> JobStore::insert(JobRow& row, std::string_view request) {
           .integer(10, row.pinned ? 1 : 0)
           .integer(11, row.created_ms)
           .text(12, facts)
-          .text(13, row.note);
+          .text(13, row.note)
+          .integer(14, row.reasoning_chars)
+          .integer(15, row.answer_chars);
       if (row.deadline_ms > 0) c.integer(9, row.deadline_ms);
       TRY(const bool found, c.step());
       CHECK(found);
       row.seq = c.integer_at(0);
     }
     TRY_VOID(impl_->use(Sql::insert_request).integer(1, row.seq).text(2, request).run());
+    TRY_VOID(impl_->add_chunks(row.seq, {std::move(text), 0, 0, 0}));
     StateChange change;
     change.at_ms = row.created_ms;
     return impl_->add_change(row.seq, 0, change);
@@ -400,7 +408,10 @@ Result<bool> JobStore::cut(const Fence& fence, const Progress& kept, std::string
                  .run());
     held = impl_->db.changes() == 1;
     if (!held) return {};
-    TRY_VOID(impl_->use(Sql::delete_chunks).integer(1, fence.seq).run());
+    TRY_VOID(impl_->use(Sql::delete_chunks_from)
+                 .integer(1, fence.seq)
+                 .integer(2, kept.next_chunk)
+                 .run());
     TRY_VOID(impl_->add_chunks(fence.seq, kept));
     change.state = State::running;
     change.cut = true;
@@ -564,6 +575,12 @@ Result<StoredText> JobStore::text(const JobRow& row) {
   if (stored.text.size() != row.text_bytes || stored.text.sha256() != row.text_sha256)
     return damaged(row.id, "it is not what was written");
   return stored;
+}
+
+Result<std::vector<Chunk>> JobStore::chunks(const JobRow& row) {
+  std::vector<Chunk> out;
+  TRY_VOID(impl_->read_chunks(row.seq, row.id, false, &out));
+  return out;
 }
 
 Result<StoredText> JobStore::load_undamaged(std::int64_t seq) {

@@ -81,6 +81,7 @@ struct Chunk {
 /// What is stored of a job's text, verified.
 struct StoredText {
   JobText text;
+  std::vector<std::int32_t> tokens;  ///< that made it, in order
   std::int64_t chunk_count = 0;
   std::int64_t reasoning_tokens = 0;
   std::int64_t answer_tokens = 0;
@@ -101,7 +102,7 @@ struct Progress {
   std::int64_t next_chunk = 0;  ///< number of the first of them
   std::int64_t attempt = 0;
   std::int64_t run_ms = 0;
-  json::object facts;
+  json::object facts = {};
 };
 
 /// How a running job leaves that state.
@@ -120,15 +121,16 @@ class JobStore {
   static Result<std::unique_ptr<JobStore>> open(const std::filesystem::path& file);
   ~JobStore();
 
-  /// Commits a new queued row, its request and first state change (FULL). `row.seq` is set.
-  Result<void> insert(JobRow& row, std::string_view request);
+  /// Commits a new queued row, its request, the text it begins with and its first state change
+  /// (FULL). `row.seq` is set.
+  Result<void> insert(JobRow& row, std::string_view request, std::vector<Chunk> text = {});
   /// queued -> running, one statement; nullopt if it is not queued any more.
   Result<std::optional<JobRow>> claim(std::string_view id, std::string_view instance,
                                       std::int64_t now_ms, StateChange& change);
   /// Appends text (NORMAL). False: the fence does not hold.
   Result<bool> append(const Fence& fence, const Progress& progress);
-  /// The stored text is replaced by `kept` (chunks from 0 on), a beginning of it; the history says
-  /// so (NORMAL).
+  /// From chunk `kept.next_chunk` on the stored text gives way to the chunks of `kept`; the history
+  /// says so (NORMAL).
   Result<bool> cut(const Fence& fence, const Progress& kept, std::string_view note,
                    std::int64_t now_ms, StateChange& change);
   /// Appends what is left, then leaves `running` (FULL). `text` is the whole text with it.
@@ -153,6 +155,8 @@ class JobStore {
   /// The text, held against its checksums and (of an ended job) counts and hash. Damage is
   /// `storage`, never wrong text.
   Result<StoredText> text(const JobRow& row);
+  /// The chunks of the same, with their tokens.
+  Result<std::vector<Chunk>> chunks(const JobRow& row);
   /// The undamaged beginning, of a row that is not terminal.
   Result<StoredText> load_undamaged(std::int64_t seq);
   /// Lane, effort and running time of completed jobs, newest first.

@@ -28,6 +28,7 @@ enum class Sql {
   progress,
   insert_chunk,
   delete_chunks,
+  delete_chunks_from,
   requeue,
   end_running,
   end_queued,
@@ -65,8 +66,10 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>,
     kStatements{{
         {"insert_job",
          "INSERT INTO job (id, lane, state, workspace, label, idempotency_key, body_sha256, "
-         "parent_id, effort_requested, deadline_ms, pinned, created_ms, facts, note) "
-         "VALUES (?1, ?2, 'queued', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) "
+         "parent_id, effort_requested, deadline_ms, pinned, created_ms, facts, note, "
+         "reasoning_chars, "
+         "answer_chars) "
+         "VALUES (?1, ?2, 'queued', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) "
          "RETURNING seq"},
         {"insert_request", "INSERT INTO request (job, body) VALUES (?1, ?2)"},
         {"insert_change",
@@ -86,6 +89,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>,
          "INSERT INTO chunk (job, seq, attempt, channel, text, token_count, tokens, crc32) "
          "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"},
         {"delete_chunks", "DELETE FROM chunk WHERE job = ?1"},
+        {"delete_chunks_from", "DELETE FROM chunk WHERE job = ?1 AND seq >= ?2"},
         {"requeue",
          "UPDATE job SET state = 'queued', instance = NULL, deaths = deaths + ?4, "
          "run_ms = ?5, facts = ?6, note = ?7, reasoning_chars = ?8, "

@@ -81,7 +81,7 @@ class FakeGenerator : public Generator {
     GeneratorStatus s;
     s.state = state_;
     s.reason = reason_;
-    s.model = {"fake", "user", "/nowhere", 1000, "cpu"};
+    s.model = {model_, "user", "/nowhere", 1000, "cpu"};
     return s;
   }
 
@@ -90,6 +90,10 @@ class FakeGenerator : public Generator {
     const std::lock_guard lock(mutex_);
     state_ = state;
     reason_ = std::move(reason);
+  }
+  void set_model(std::string id) {
+    const std::lock_guard lock(mutex_);
+    model_ = std::move(id);
   }
   /// The run number `n` (from 0); waits for it.
   Run run(std::size_t n) {
@@ -167,6 +171,7 @@ class FakeGenerator : public Generator {
   std::size_t plans_ = 0;
   GeneratorState state_ = GeneratorState::ready;
   std::string reason_;
+  std::string model_ = "fake";
 };
 
 }  // namespace ponder::jobs

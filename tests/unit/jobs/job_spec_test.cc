@@ -159,10 +159,31 @@ TEST(Submission, TheHashIsOfTheMeaningOfTheBody) {
   EXPECT_NE(hash(R"({"task":"t"})"), hash(R"({"task":"t","context":"t"})"));
 }
 
-TEST(Submission, WhatIsNotAvailableSaysWhatIs) {
+TEST(Submission, WhatIsCarriedComesBack) {
   JobSpec spec;
-  spec.mode = Mode::resume;
-  EXPECT_NE(refuse_unavailable(spec).error().hint.find("follow_up"), std::string::npos);
+  spec.task = "t";
+  auto made = prepare(spec, {});
+  ASSERT_TRUE(made);
+  made->request.carried = {7, 2, 3, 4};
+  made->request.answer_now = true;
+  const auto back = decode_request(encode_request(made->request));
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(back->answer_now);
+  EXPECT_EQ(back->carried.bytes, 7);
+  EXPECT_EQ(back->carried.chunks, 2);
+  EXPECT_EQ(back->carried.tokens(), 7);
+  EXPECT_FALSE(decode_request(encode_request(prepare(spec, {})->request))->answer_now);
+}
+
+TEST(JobSpec, GoingOnNeedsAJobAndNoTask) {
+  const auto param = [](const char* text) {
+    const auto spec = parse_job_spec(body(text));
+    return spec ? std::string("ok") : spec.error().param;
+  };
+  EXPECT_EQ(param(R"({"continue_from":"x","mode":"resume"})"), "ok");
+  EXPECT_EQ(param(R"({"continue_from":"x","mode":"answer_now","task":"t"})"), "ok");
+  EXPECT_EQ(param(R"({"continue_from":"x","mode":"follow_up"})"), "task");
+  EXPECT_EQ(param(R"({"mode":"resume"})"), "continue_from");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Random lives of many jobs. After every step each job has made only legal moves, what was told of
 // its text is a prefix of what comes later, and what has ended never changes.
+#include <numeric>
 #include <random>
 
 #include "tests/unit/jobs/queue_fixture.h"
@@ -56,6 +57,7 @@ TEST_P(Property, RandomLivesKeepToTheTable) {
   std::mt19937 random(GetParam());
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   options.max_running_batch = 2;
+  options.resume_after_crash = GetParam() % 2 == 0;
   open();
   std::vector<Known> jobs;
   std::map<GenerationId, std::size_t> said;  // bytes, of live runs
@@ -72,7 +74,9 @@ TEST_P(Property, RandomLivesKeepToTheTable) {
       const auto run =
           generator.run(static_cast<std::size_t>(below(static_cast<int>(generator.runs()))));
       const std::string whole = output_of(run.request.chat.messages.back().content);
-      std::size_t& at = said[run.id];
+      const std::vector<std::int32_t>& resume = run.request.resume;  // a token is a text's length
+      const auto given = static_cast<std::size_t>(std::accumulate(resume.begin(), resume.end(), 0));
+      std::size_t& at = said.emplace(run.id, given).first->second;
       if (what <= 6) {
         const std::size_t until = std::min(whole.size(), at + static_cast<std::size_t>(below(9)));
         // An ended run says nothing any more; the queue must not mind one that does.

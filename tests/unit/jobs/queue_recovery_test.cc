@@ -112,8 +112,9 @@ TEST_F(Recovery, ACleanStopRequeuesBatchAndInterruptsAsks) {
   generator.set_state(GeneratorState::ready);
   advance(200);
   const auto run = generator.run(2);
-  generator.complete(run, "partial and whole");
-  // "partial" was answer text; this time the thinking comes first: another text.
+  EXPECT_FALSE(run.request.resume.empty());
+  generator.say(run, Channel::answer, " and whole");
+  generator.end(run, Finish::end_token);
   EXPECT_EQ(text_of(ended(batch), "answer"), "partial and whole");
   EXPECT_EQ(ended(batch).at("attempt"), 1);
 }

@@ -227,7 +227,8 @@ TEST_F(Queue, AWorkerKilledFromOutsideCostsNoAttempt) {
   EXPECT_EQ(e.at("attempt"), 1);
 }
 
-TEST_F(Queue, ARequeuedJobGoesOnWithTheSameSeedAndNeverBackwards) {
+TEST_F(Queue, ARepeatedJobHasTheSameSeedAndNeverGoesBackwards) {
+  options.resume_after_crash = false;
   open();
   const std::string id = submit_id(batch());
   auto run = generator.run(0);
@@ -252,6 +253,7 @@ TEST_F(Queue, ARequeuedJobGoesOnWithTheSameSeedAndNeverBackwards) {
 }
 
 TEST_F(Queue, ATextThatComesOutDifferentlyReplacesTheStoredOne) {
+  options.resume_after_crash = false;
   open();
   const std::string id = submit_id(batch());
   auto run = generator.run(0);

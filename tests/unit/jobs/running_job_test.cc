@@ -29,7 +29,7 @@ RunningJob job_with(const JobText& stored, std::int64_t chunks, std::int64_t tok
   kept.answer_tokens = tokens;
   JobRow row;
   row.attempt = 1;
-  return RunningJob(row, 1, kept, {}, 0);
+  return RunningJob(row, 1, kept, {}, {}, 0);
 }
 
 std::string shown(const JobText& text) {
@@ -130,6 +130,59 @@ TEST(RunningJob, TokensStoredBeforeAreNotStoredTwice) {
   EXPECT_EQ(job.answer_tokens(), 5);
 }
 
+TEST(RunningJob, AResumedJobOnlyAppends) {
+  StoredText stored;
+  stored.text.append(Channel::reasoning, "thinking");
+  stored.tokens = {1, 2};
+  stored.chunk_count = 2;
+  stored.reasoning_tokens = 2;
+  JobRow row;
+  RunningJob job(row, 1, stored, Resumed{8, 2, 2, 0}, {}, 0);
+  EXPECT_FALSE(job.take({Channel::reasoning, "thinking", {3}}).differs);
+  job.take({Channel::answer, "yes", {4}});
+  EXPECT_FALSE(job.take_end().differs);
+  EXPECT_EQ(shown(job.text()), "R:thinkingthinking A:yes");
+  EXPECT_EQ(job.progress(0).next_chunk, 2);
+  EXPECT_EQ(job.progress(0).chunks.at(0).tokens, (std::vector<std::int32_t>{3}));
+  EXPECT_EQ(job.reasoning_tokens(), 3);
+  EXPECT_EQ(job.answer_tokens(), 1);
+}
+
+TEST(RunningJob, BehindAResumedBeginningTheRestIsCompared) {
+  StoredText stored;
+  stored.text.append(Channel::answer, "given old");
+  stored.chunk_count = 3;
+  stored.answer_tokens = 5;
+  JobRow row;
+  RunningJob job(row, 1, stored, Resumed{6, 2, 0, 4}, {}, 0);
+  EXPECT_TRUE(job.take({Channel::answer, "new", {9}}).differs);
+  EXPECT_EQ(job.kept_bytes(), 6);
+  EXPECT_EQ(job.kept(0).next_chunk, 2);
+  job.cut_done();
+  EXPECT_EQ(shown(job.text()), "R: A:given new");
+  EXPECT_EQ(job.answer_tokens(), 5);
+}
+
+TEST(RunningJob, TheLastTokenWithoutTextWaitsForWhatFollows) {
+  // A tool call's text comes after its last token, and apart from it.
+  RunningJob job = job_with({}, 0);
+  const auto tokens = [&] {
+    std::vector<std::int32_t> all;
+    for (const Chunk& chunk : job.progress(0).chunks)
+      all.insert(all.end(), chunk.tokens.begin(), chunk.tokens.end());
+    return all;
+  };
+  job.take({Channel::answer, "a", {1}});
+  job.take({Channel::answer, "", {2}});
+  job.take({Channel::answer, "", {3}});
+  EXPECT_EQ(tokens(), (std::vector<std::int32_t>{1, 2}));
+  job.take({Channel::answer, "<call>", {}});
+  EXPECT_EQ(tokens(), (std::vector<std::int32_t>{1, 2, 3}));
+  job.take({Channel::answer, "", {4}});
+  job.take_end();
+  EXPECT_EQ(tokens(), (std::vector<std::int32_t>{1, 2, 3, 4}));
+}
+
 TEST(RunningJob, SplitCharactersAreHeldUntilTheyAreWhole) {
   RunningJob job = job_with({}, 0);
   const std::string smile = "\xF0\x9F\x99\x82";
@@ -145,7 +198,7 @@ TEST(RunningJob, SplitCharactersAreHeldUntilTheyAreWhole) {
 TEST(RunningJob, RunningTimeAddsUpOverAttemptsAndStops) {
   JobRow row;
   row.run_ms = 1000;
-  RunningJob job(row, 1, {}, {}, 50);
+  RunningJob job(row, 1, {}, {}, {}, 50);
   EXPECT_EQ(job.run_ms(150), 1100);
   job.stop_clock(250);
   EXPECT_EQ(job.run_ms(9999), 1200);

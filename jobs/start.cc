@@ -1,0 +1,361 @@
+// Who runs next, and how it is started.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/base/check.h"
+#include "engine/base/log.h"
+#include "jobs/queue_actor.h"
+
+namespace ponder::jobs {
+namespace {
+
+constexpr std::int64_t kRetryMs = 500;        // for what the disk refused
+constexpr std::int64_t kLoadingPollMs = 100;  // there is no signal for "ready"
+constexpr std::int64_t kAgeingPollMs = 1000;
+constexpr std::int64_t kTrialMs = 10'000;
+
+/// Carries what the generator says of a job to the queue thread.
+class JobSink final : public OutputSink {
+ public:
+  JobSink(std::shared_ptr<QueueActor::Door> door, GenerationId generation)
+      : door_(std::move(door)), generation_(generation) {}
+
+  void on_started(const Started& started) override {
+    door_->post([g = generation_, started](QueueActor& a) { a.on_started(g, started); });
+  }
+  void on_prefill(const PrefillProgress& progress) override {
+    door_->post([g = generation_, progress](QueueActor& a) { a.on_prefill(g, progress); });
+  }
+  void on_delta(const Delta& delta) override {
+    door_->post([g = generation_, delta](QueueActor& a) { a.on_delta(g, delta); });
+  }
+  void on_tool_call(const ToolCallMade& made) override {
+    // Jobs offer no tools, so a call is something the model wrote: it stays part of the answer.
+    json::object call;
+    call["name"] = made.call.name;
+    call["arguments"] = made.call.arguments;
+    on_delta({Channel::answer, fmt::format("<tool_call>\n{}\n</tool_call>", to_json(call)), {}});
+  }
+  void on_ended(const Ended& ended) override {
+    door_->post([g = generation_, ended](QueueActor& a) { a.on_ended(g, ended); });
+  }
+
+ private:
+  const std::shared_ptr<QueueActor::Door> door_;
+  const GenerationId generation_;
+};
+
+/// Hands a turn's output straight on and tells the queue when its place is free.
+class TurnSink final : public OutputSink {
+ public:
+  TurnSink(std::shared_ptr<QueueActor::Door> door, CallId turn, std::shared_ptr<OutputSink> inner)
+      : door_(std::move(door)), turn_(turn), inner_(std::move(inner)) {}
+
+  void on_started(const Started& started) override { inner_->on_started(started); }
+  void on_prefill(const PrefillProgress& progress) override { inner_->on_prefill(progress); }
+  void on_delta(const Delta& delta) override { inner_->on_delta(delta); }
+  void on_tool_call(const ToolCallMade& call) override { inner_->on_tool_call(call); }
+  void on_ended(const Ended& ended) override {
+    inner_->on_ended(ended);
+    door_->post([turn = turn_](QueueActor& a) { a.on_turn_ended(turn); });
+  }
+
+ private:
+  const std::shared_ptr<QueueActor::Door> door_;
+  const CallId turn_;
+  const std::shared_ptr<OutputSink> inner_;
+};
+/// Whether what is stored of a job was made by this model, as far as is known.
+bool is_model_of(const JobRow& row, const ModelInfo& model) {
+  const auto is = [&](const char* fact, const std::string& value) {
+    const json::value* known = row.facts.if_contains(fact);
+    return !known || !known->is_string() || value.empty() || known->as_string() == value;
+  };
+  return is("model", model.id) && is("model_path", model.path);
+}
+}  // namespace
+
+// --- who runs -----------------------------------------------------------------------------------
+
+void QueueActor::enqueue(JobRow row) {
+  WaitingJob job;
+  const std::int64_t waited = std::max<std::int64_t>(0, clock_.wall_ms() - row.created_ms);
+  job.since_ms = now() - waited;
+  last_seq_ = std::max(last_seq_, row.seq);
+  const std::string id = row.id;
+  job.row = std::move(row);
+  waiting_[id] = std::move(job);
+  refresh_status();
+}
+
+void QueueActor::poll_later(std::int64_t delay_ms) {
+  if (poll_timer_) {
+    if (poll_timer_->first <= now() + delay_ms) return;
+    thread_.cancel(*poll_timer_);
+  }
+  poll_timer_ = thread_.after(delay_ms, [this] {
+    poll_timer_.reset();
+    schedule();
+  });
+}
+
+/// Its status, and engine_reason_ after it.
+GeneratorStatus QueueActor::look_at_engine() {
+  GeneratorStatus engine = generator_.status();
+  engine_reason_.clear();
+  if (engine.state == GeneratorState::loading)
+    engine_reason_ = engine.reason.empty() ? "the engine is loading" : engine.reason;
+  return engine;
+}
+
+/// A death of the engine counts for all jobs that ran, and one of them did it. So the last attempt
+/// that a job has is made alone: then only the job that kills the engine is poison, and no other.
+bool QueueActor::on_trial(const JobRow& row) const {
+  return row.deaths > 0 && row.deaths + 1 >= options_.max_attempts;
+}
+
+/// A running job is on trial until it has got well beyond the text at which the engine died.
+bool QueueActor::trial_goes_on() {
+  return std::any_of(running_.begin(), running_.end(), [this](const auto& entry) {
+    RunningJob& job = *entry.second;
+    if (!on_trial(job.row())) return false;
+    if (!job.trial_ends_ms && job.is_beyond_stored_text()) job.trial_ends_ms = now() + kTrialMs;
+    return !job.trial_ends_ms || now() < *job.trial_ends_ms;
+  });
+}
+
+void QueueActor::schedule() {
+  if (stopping_ || (waiting_.empty() && waiting_turns_.empty())) return;
+  if (now() < hold_until_ms_) return poll_later(hold_until_ms_ - now());
+  const GeneratorStatus engine = look_at_engine();
+  if (engine.state == GeneratorState::loading) return poll_later(kLoadingPollMs);
+  if (trial_goes_on()) return poll_later(kAgeingPollMs);
+  // A failed engine stays failed as long as this daemon lives. Jobs are started nevertheless: each
+  // ends at once as failed(model_missing), for nobody shall wait for what cannot come.
+
+  const bool idle = running_.empty() && running_turns_.empty() && detached_.empty();
+  bool trial_waits = false;
+  bool no_batch = false;  // an ask on trial waits no longer than for the batch job that runs
+  std::vector<Waiting> waiting;
+  std::vector<std::pair<std::string, CallId>> who;
+  for (const auto& [id, job] : waiting_) {
+    if (!idle && on_trial(job.row)) {
+      trial_waits = true;
+      no_batch = no_batch || job.row.lane == Lane::ask;
+      continue;
+    }
+    waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms});
+    who.emplace_back(id, 0);
+  }
+  for (const auto& [call, turn] : waiting_turns_) {
+    waiting.push_back({Lane::ask, turn.order, turn.since_ms});
+    who.emplace_back(std::string(), call);
+  }
+  RunningCounts counts;
+  counts.interactive = static_cast<int>(running_turns_.size());
+  for (const auto& [id, job] : running_)
+    ++(job->row().lane == Lane::ask ? counts.interactive : counts.batch);
+  for (const auto& [generation, lane] : detached_)
+    ++(lane == Lane::ask ? counts.interactive : counts.batch);
+  const Limits limits{options_.max_running_interactive, options_.max_running_batch,
+                      static_cast<std::int64_t>(options_.ageing_s * 1000)};
+  bool started = false;
+  for (const std::size_t i : pick(waiting, counts, limits, now())) {
+    const auto& [id, call] = who[i];
+    const bool alone = !id.empty() && on_trial(waiting_.at(id).row);
+    if ((alone && started) || (no_batch && waiting[i].lane == Lane::batch)) {
+      trial_waits = true;
+      continue;
+    }
+    started = true;
+    if (id.empty()) {
+      auto turn = waiting_turns_.extract(call);
+      start_turn_now(call, std::move(turn.mapped()));
+    } else if (!start_job(id, engine)) {
+      poll_later(kRetryMs);
+      break;
+    }
+    if (alone) break;
+  }
+  if (trial_waits) poll_later(kAgeingPollMs);
+  // A batch job may come of age while nothing else happens.
+  if (counts.batch < limits.batch && !waiting_.empty()) poll_later(kAgeingPollMs);
+  refresh_status();
+}
+
+bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine) {
+  StateChange change;
+  {
+    // Text stored so far lies before this change.
+    const JobRow& row = waiting_.at(id).row;
+    auto kept = store_->load_undamaged(row.seq);
+    if (!kept) return false;
+    change.text_bytes = kept->text.size();
+  }
+  auto claimed = store_->claim(id, instance_, clock_.wall_ms(), change);
+  if (!stored(claimed)) return false;
+  waiting_.erase(id);
+  if (!*claimed) {
+    log_error("a waiting job was not queued in the database");
+    return true;
+  }
+  JobRow row = std::move(**claimed);
+  auto kept = store_->load_undamaged(row.seq);
+  if (kept && kept->damaged)
+    if (auto mended = give_up_damaged(row, *kept); !mended) kept = fail(mended.error());
+  auto changes = store_->changes(row.seq);
+  Result<StoredRequest> request = store_->request(row.seq).and_then(
+      [](const std::string& body) { return decode_request(body); });
+  const GenerationId generation = ++next_generation_;
+  const bool same_model = is_model_of(row, engine.model);
+  Resumed resumed;
+  if (request && kept) resumed = begin_of(*request, *kept, same_model);
+  note_model(row.facts, engine.model);
+  note_build(row.facts, options_.build);
+  row.note.clear();
+  auto owned = std::make_unique<RunningJob>(
+      std::move(row), generation, kept ? std::move(*kept) : StoredText{}, resumed,
+      changes ? std::move(*changes) : std::vector{change}, now());
+  RunningJob& job = *owned;
+  running_.emplace(id, std::move(owned));
+  generations_.emplace(generation, id);
+  tell(job);
+  wake(id);
+  if (!request || !kept || !changes) {
+    end_generation(job, Ended{Finish::failed,
+                              {},
+                              Error{ErrorCode::storage, "the stored request could not be read",
+                                    "submit it again; check the disk"}});
+    return true;
+  }
+  if (!same_model && request->carried.chunks > 0) {
+    end_generation(job, Ended{Finish::failed,
+                              {},
+                              Error{ErrorCode::model_missing,
+                                    "the job goes on from the tokens of another model than the one "
+                                    "that is loaded",
+                                    "load that model, and go on with mode \"resume\""}});
+    return true;
+  }
+  job.schema = std::move(request->schema);
+  job.on_limit = request->generation.on_limit;
+  if (job.row().deadline_ms > 0) {
+    const std::int64_t left = job.row().deadline_ms - job.run_ms(now());
+    job.deadline_timer = thread_.after(left, [this, generation] {
+      RunningJob* late = running(generation);
+      if (!late) return;
+      late->deadline_timer.reset();
+      // The answer that follows is bounded by its own budget.
+      if (late->on_limit == OnLimit::answer) {
+        if (late->phase() == "thinking") late->row().facts["forced_answer"] = true;
+        return generator_.answer_now(generation);
+      }
+      give_up(*late, Intent::deadline);
+    });
+  }
+  const bool answer_now = request->answer_now;
+  // What is said of it holds through a crash in the middle of the answer as well.
+  if (answer_now && request->carried.answer_tokens == 0 &&
+      thinks(request->generation.chat.effort.value_or(Effort{})))
+    job.row().facts["forced_answer"] = true;
+  generator_.start(generation, std::move(request->generation),
+                   std::make_shared<JobSink>(door_, generation));
+  if (answer_now) generator_.answer_now(generation);
+  return true;
+}
+
+/// Text after the last good chunk goes, and the history says so.
+Result<void> QueueActor::give_up_damaged(const JobRow& row, const StoredText& kept) {
+  StateChange change;
+  change.text_bytes = kept.text.size();
+  Progress none;
+  none.next_chunk = kept.chunk_count;
+  none.attempt = row.attempt;
+  none.run_ms = row.run_ms;
+  none.facts = row.facts;
+  const Result<bool> cut = store_->cut({row.seq, row.id, row.claims, row.instance}, none,
+                                       "stored text after this point was damaged and given up",
+                                       clock_.wall_ms(), change);
+  if (!stored(cut)) return fail(cut.error());
+  return {};
+}
+
+/// The tokens that a job goes on after: all that are stored, else those of the job it goes on from.
+/// They are left in the request.
+Resumed QueueActor::begin_of(StoredRequest& request, const StoredText& kept, bool same_model) {
+  const bool all = options_.resume_after_crash && same_model && !kept.tokens.empty();
+  // Of a beginning that is damaged only what is whole can be gone on from.
+  const bool whole = kept.chunk_count >= request.carried.chunks;
+  if (all || !whole) {
+    request.generation.resume = kept.tokens;
+    return {kept.text.size(), kept.chunk_count, kept.reasoning_tokens, kept.answer_tokens};
+  }
+  const Carried& carried = request.carried;
+  const auto count =
+      std::min<std::size_t>(static_cast<std::size_t>(carried.tokens()), kept.tokens.size());
+  request.generation.resume.assign(kept.tokens.begin(),
+                                   kept.tokens.begin() + static_cast<std::ptrdiff_t>(count));
+  return carried;
+}
+
+CallId QueueActor::start_turn(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
+  const CallId call = calls_.open();
+  auto shared = std::make_shared<GenerationRequest>(std::move(request));
+  const auto refuse = [](OutputSink& to, Error error) {
+    to.on_ended(Ended{Finish::failed, {}, std::move(error)});
+  };
+  const bool posted = thread_.post([this, call, shared, sink, refuse] {
+    if (!calls_.is_open(call)) return;
+    if (stopping_) {
+      calls_.close(call);
+      return refuse(*sink, {ErrorCode::loading, "the daemon is stopping"});
+    }
+    waiting_turns_.emplace(call, Turn{std::move(*shared), sink, {last_seq_, ++turn_count_}, now()});
+    schedule();
+    if (static_cast<int>(waiting_turns_.size()) > options_.max_turns_waiting &&
+        waiting_turns_.count(call) != 0)
+      end_waiting_turn(
+          call, Ended{Finish::failed,
+                      {},
+                      Error{ErrorCode::queue_full,
+                            fmt::format("{} requests wait already", options_.max_turns_waiting),
+                            "try again in a few seconds"}});
+    refresh_status();
+  });
+  if (!posted && calls_.close(call)) refuse(*sink, {ErrorCode::loading, "the daemon is stopping"});
+  return call;
+}
+
+void QueueActor::start_turn_now(CallId call, Turn turn) {
+  const GenerationId generation = ++next_generation_;
+  running_turns_[call] = generation;
+  generator_.start(generation, std::move(turn.request),
+                   std::make_shared<TurnSink>(door_, call, std::move(turn.sink)));
+}
+
+void QueueActor::end_waiting_turn(CallId call, const Ended& ended) {
+  auto turn = waiting_turns_.extract(call);
+  calls_.close(call);
+  turn.mapped().sink->on_ended(ended);
+  refresh_status();
+}
+
+void QueueActor::cancel_turn(CallId turn) {
+  thread_.post([this, turn] {
+    if (waiting_turns_.count(turn) != 0)
+      end_waiting_turn(turn, Ended{Finish::cancelled, {}, {}});
+    else if (const auto found = running_turns_.find(turn); found != running_turns_.end())
+      generator_.cancel(found->second);
+  });
+}
+
+void QueueActor::on_turn_ended(CallId turn) {
+  calls_.close(turn);
+  running_turns_.erase(turn);
+  refresh_status();
+  schedule();
+  check_stopped();
+}
+
+}  // namespace ponder::jobs
