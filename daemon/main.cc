@@ -15,11 +15,13 @@
 #include "daemon/runtime/api_key.h"
 #include "daemon/runtime/build_info.h"
 #include "daemon/runtime/detach.h"
+#include "daemon/runtime/done_command.h"
 #include "daemon/runtime/instance_lock.h"
 #include "daemon/runtime/model_file.h"
 #include "daemon/runtime/network.h"
 #include "daemon/runtime/no_model.h"
 #include "daemon/runtime/options.h"
+#include "daemon/runtime/restart.h"
 #include "daemon/runtime/signals.h"
 #include "engine/base/log.h"
 #include "engine/base/sentence.h"
@@ -114,6 +116,11 @@ Result<void> serve(const Places& places, const Config& config,
   jobs::Options queue_options = config.jobs;
   queue_options.database = places.database;
   queue_options.build = build();
+  queue_options.resume_after_crash = config.after_crash == "resume";
+  DoneCommand done_command(config.on_done);
+  queue_options.on_end = [&done_command](const std::string& id, jobs::State state) {
+    done_command.run(id, jobs::to_string(state));
+  };
   std::unique_ptr<Api> api;  // outlives the queue, whose callbacks use it
   TRY(std::unique_ptr<jobs::JobQueue> queue,
       jobs::JobQueue::open(std::move(queue_options), *generator, clock));
@@ -126,7 +133,8 @@ Result<void> serve(const Places& places, const Config& config,
                                           .tcp = network.tcp,
                                           .started_wall_ms = clock.wall_ms(),
                                           .started_steady_ms = clock.steady_ms(),
-                                          .json_limits = {config.http.max_body_bytes, 64}});
+                                          .json_limits = {config.http.max_body_bytes, 64},
+                                          .restart_warning = restart_warning(service_places())});
   server.start([&](RequestHead& head) { return api->admit(head); },
                [&](ExchangePtr exchange, std::string body) {
                  api->handle(std::move(exchange), std::move(body));

@@ -80,6 +80,11 @@ json::value effort_value(const std::string& effort) {
 
 void declare_job_input(Arguments& arguments, JobInput& input) {
   arguments.words("TEXT", input.words, 0, 0, "the text; - or nothing reads stdin");
+  arguments.option("--continue-from", input.continue_from, "the job that this one goes on from");
+  declare_job_options(arguments, input);
+}
+
+void declare_job_options(Arguments& arguments, JobInput& input) {
   arguments.option("-f,--file,--files", input.files, "a text file to send along (repeatable)");
   arguments.option("--context", input.context, "background that the text refers to");
   arguments.option("--system", input.system, "a system prompt");
@@ -90,13 +95,13 @@ void declare_job_input(Arguments& arguments, JobInput& input) {
   arguments.option("--max-answer-tokens", input.max_answer_tokens, "answer at most this long");
   arguments.option("--deadline-s", input.deadline_s, "run at most this long");
   arguments.option("--on-limit", input.on_limit,
-                   "stop: a spent thinking budget or deadline ends the job as incomplete");
+                   "a spent thinking budget or deadline: stop (incomplete) or answer");
   arguments.option("--schema", input.schema_file, "a file with the JSON Schema of the answer");
   arguments.option("-l,--label", input.label, "a name for lists");
   arguments.option("--idempotency-key", input.idempotency_key, "the same key gives the same job");
-  arguments.option("--continue-from", input.continue_from,
-                   "the finished job that this one goes on from");
-  arguments.option("--mode", input.mode, "follow_up: the text is the next turn after that job");
+  arguments.option("--mode", input.mode,
+                   "follow_up: the text is the next turn after that job; resume: it goes on where "
+                   "it was cut; answer_now: it stops thinking and answers");
   arguments.flag("--force-new", input.force_new, "a new job even if the same one is in the queue");
   arguments.flag("--pin", input.pin, "never prune the result");
   arguments.option("--workspace", input.workspace,
@@ -137,12 +142,11 @@ Result<json::object> job_body(const JobInput& input, const std::string& kind) {
   const auto add = [&body](std::string_view key, const std::string& value) {
     if (!value.empty()) body[json::string_view(key.data(), key.size())] = value;
   };
-  // The words that are known but not available are the daemon's to explain.
   if (!input.mode.empty() && input.mode != "follow_up" && input.mode != "resume" &&
       input.mode != "answer_now")
-    return refuse("mode", "--mode must be follow_up");
+    return refuse("mode", "--mode must be follow_up, resume or answer_now");
   if (!input.on_limit.empty() && input.on_limit != "stop" && input.on_limit != "answer")
-    return refuse("on_limit", "--on-limit must be stop");
+    return refuse("on_limit", "--on-limit must be stop or answer");
   if (input.deadline_s && *input.deadline_s <= 0)
     return refuse("deadline_s", "--deadline-s must be more than 0");
   for (const auto& [name, tokens] : {std::pair{"max_reasoning_tokens", input.max_reasoning_tokens},
@@ -150,12 +154,14 @@ Result<json::object> job_body(const JobInput& input, const std::string& kind) {
     if (tokens && *tokens < 0) return refuse(name, fmt::format("{} must not be negative", name));
     if (tokens) body[name] = *tokens;
   }
-  // These two go on inside the parent's own turn; the daemon wants a text but does not use it.
+  // These two go on inside the parent's own turn; a text would not be used.
   const bool without_text = input.words.empty() && !input.continue_from.empty() &&
                             (input.mode == "resume" || input.mode == "answer_now");
-  TRY(const std::string text,
-      without_text ? Result<std::string>("Go on.") : read_text(input.words));
-  body["task"] = text;
+  std::string text;
+  if (!without_text) {
+    TRY(text, read_text(input.words));
+    body["task"] = text;
+  }
   const std::size_t room = kInputBytesMax - std::min(kInputBytesMax, text.size());
   for (const std::string* option :
        {&input.context, &input.system, &input.label, &input.workspace, &input.idempotency_key}) {

@@ -20,6 +20,8 @@ struct JobInput {
 };
 
 void declare_job_input(Arguments& arguments, JobInput& input);
+/// The same without the text and --continue-from.
+void declare_job_options(Arguments& arguments, JobInput& input);
 
 /// Reads the text (the words, or stdin for "-" or when it is no terminal) and the files, with the
 /// caller's rights and bounded in size, and makes the body. Ids in `continue_from` must be resolved

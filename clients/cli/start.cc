@@ -53,6 +53,10 @@ int start(Context& context) {
 }
 }  // namespace
 
+int start_daemon(Context& context) {
+  return start(context);
+}
+
 Action declare_start(Arguments&) {
   return start;
 }

@@ -33,6 +33,7 @@ constexpr auto kPoll = milliseconds(10);
 struct Options {
   bool now = false;
   bool dry_run = false;
+  bool quiet = false;  ///< for a restart, which has its own last word
 };
 
 struct Running {
@@ -153,6 +154,7 @@ int stop(Context& context, const Options& options) {
          fmt::format("kill -CONT {} and stop it again, or: ponder stop --now", found->daemon)});
   // The marker first: a client that asks while the daemon goes must not start the next one.
   if (auto marked = write_marker(places); !marked) return context.failed(marked.error());
+  if (found->daemon == 0 && options.quiet) return kDone;
   if (found->daemon == 0)
     return report(context, *found, true,
                   fmt::format("no daemon is running; clients will not start it until `{}`",
@@ -186,6 +188,7 @@ int stop(Context& context, const Options& options) {
                 : fmt::format("the daemon (process {}) is still stopping", found->daemon),
          "ponder stop --now"},
         kNotYet);
+  if (options.quiet) return kDone;
   const bool other_device = found->worker > 0 && !found->device.empty() && found->device != "cpu";
   return report(
       context, *found, true,
@@ -195,6 +198,10 @@ int stop(Context& context, const Options& options) {
                   context.own_command("ponder start")));
 }
 }  // namespace
+
+int stop_daemon(Context& context, bool now) {
+  return stop(context, {.now = now, .quiet = true});
+}
 
 Action declare_stop(Arguments& arguments) {
   auto options = std::make_shared<Options>();

@@ -16,6 +16,8 @@ int submit(Context& context, JobInput& input) {
   }
   context.out(text_at(*job, "job_id") + "\n");
   context.note(text_at(*job, "note"));
+  // For people: in a script every line on stderr is a line too many.
+  if (context.terminal().err_is_terminal()) context.note(text_at(*job, "warning"));
   return kDone;
 }
 }  // namespace

@@ -27,6 +27,7 @@ struct ApiServices {
   std::int64_t started_wall_ms = 0;
   std::int64_t started_steady_ms = 0;
   JsonLimits json_limits = {};
+  std::string restart_warning = {};      ///< said to those who submit a job; empty: none
   std::int64_t stream_start_ms = 2'000;  ///< a chat stream's headers are sent at the latest then
   std::int64_t chat_heartbeat_ms = 5'000;
   std::int64_t events_heartbeat_ms = 15'000;
@@ -66,6 +67,8 @@ void get_model(const ApiServices&, ExchangePtr, std::string body, std::string id
 void post_tokenize(const ApiServices&, ExchangePtr, std::string body, std::string id);
 // health.cc
 void get_health(const ApiServices&, ExchangePtr, std::string body, std::string id);
+// unload.cc
+void post_unload(const ApiServices&, ExchangePtr, std::string body, std::string id);
 // jobs.cc
 void post_job(const ApiServices&, ExchangePtr, std::string body, std::string id);
 void get_jobs(const ApiServices&, ExchangePtr, std::string body, std::string id);
@@ -73,6 +76,7 @@ void get_job(const ApiServices&, ExchangePtr, std::string body, std::string id);
 void get_job_result(const ApiServices&, ExchangePtr, std::string body, std::string id);
 void post_job_cancel(const ApiServices&, ExchangePtr, std::string body, std::string id);
 void post_job_pin(const ApiServices&, ExchangePtr, std::string body, std::string id);
+void post_prune(const ApiServices&, ExchangePtr, std::string body, std::string id);
 void delete_job(const ApiServices&, ExchangePtr, std::string body, std::string id);
 // job_events.cc
 void get_job_events(const ApiServices&, ExchangePtr, std::string body, std::string id);

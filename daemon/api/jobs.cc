@@ -128,11 +128,13 @@ void post_job(const ApiServices& services, ExchangePtr exchange, std::string bod
   auto spec = jobs::parse_job_spec(*object);
   if (!spec) return exchange->respond(error_response(spec.error()));
   // Not forgotten when the client goes away: it may have meant the job to stay.
-  services.queue.submit(std::move(*spec), [exchange](Result<jobs::Submitted> submitted) {
+  const std::string warning = spec->kind == jobs::Lane::batch ? services.restart_warning : "";
+  services.queue.submit(std::move(*spec), [exchange, warning](Result<jobs::Submitted> submitted) {
     if (!submitted) return exchange->respond(error_response(submitted.error()));
     Response response;
     if (submitted->created) {
       response.status = 201;
+      submitted->envelope["warning"] = text_or_null(warning);
       if (const json::value* id = submitted->envelope.if_contains("job_id"); id && id->is_string())
         response.headers.push_back(
             {"Location", "/v1/jobs/" + std::string(std::string_view(id->as_string()))});
@@ -205,6 +207,25 @@ void post_job_pin(const ApiServices& services, ExchangePtr exchange, std::string
   }();
   if (!pinned) return exchange->respond(error_response(pinned.error()));
   services.queue.pin(std::move(id), *pinned, envelope_answer(std::move(exchange)));
+}
+
+void post_prune(const ApiServices& services, ExchangePtr exchange, std::string body, std::string) {
+  const auto prune = [&]() -> Result<jobs::Prune> {
+    jobs::Prune out;
+    if (body.empty()) return out;
+    TRY(const json::object object, parse_json_object(body, services.json_limits));
+    TRY(out.workspace, string_field(object, "workspace"));
+    TRY(out.unread, bool_field(object, "unread", false));
+    TRY(out.dry_run, bool_field(object, "dry_run", false));
+    return out;
+  }();
+  if (!prune) return exchange->respond(error_response(prune.error()));
+  services.queue.prune(*prune, [exchange](Result<std::vector<std::string>> pruned) {
+    if (!pruned) return exchange->respond(error_response(pruned.error()));
+    Response response;
+    response.body = json::object{{"pruned", json::array(pruned->begin(), pruned->end())}};
+    exchange->respond(std::move(response));
+  });
 }
 
 void delete_job(const ApiServices& services, ExchangePtr exchange, std::string, std::string id) {

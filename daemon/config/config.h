@@ -43,6 +43,8 @@ struct Config {
   NetworkSettings network = {};
   ServerLimits http = {};
   jobs::Options jobs = {};
+  std::string after_crash = "resume";     ///< resume, or restart
+  std::vector<std::string> on_done = {};  ///< program and arguments; empty: none
   std::string log_level = "info";
   /// Where each value that is not the default came from: key -> "ponder.toml", "PONDER_PORT",
   /// "--port".

@@ -134,6 +134,11 @@ Result<void> check_host(const std::string& entry) {
     return fail(ErrorCode::bad_request, fmt::format("\"{}\" is not a host or host:port", entry));
   return {};
 }
+Result<void> check_argument(const std::string& entry) {
+  if (entry.find('\0') != entry.npos)
+    return fail(ErrorCode::bad_request, "may not hold a zero byte");
+  return {};
+}
 Result<void> check_origin(const std::string& entry) {
   if (entry.rfind("http://", 0) != 0 && entry.rfind("https://", 0) != 0)
     return fail(ErrorCode::bad_request,
@@ -223,6 +228,12 @@ std::vector<Key> make_keys() {
              PONDER_FIELD(jobs.ageing_s)),
       whole("max_attempts", 1, 100, "Worker deaths of one job before it is given up as poison.",
             PONDER_FIELD(jobs.max_attempts)),
+      text("after_crash", {"resume", "restart"},
+           "A job that was cut off goes on after its stored tokens, or begins again at its prompt.",
+           PONDER_FIELD(after_crash)),
+      list("on_done", "program and arguments",
+           "Run when a job has ended, with its id and state as two more arguments.", check_argument,
+           PONDER_FIELD(on_done)),
       whole("flush_ms", 10, 60000, "Streamed text is on disk after at most so long.",
             PONDER_FIELD(jobs.flush_ms)),
       whole("keep_read", 0, 1000000, "Results kept after they were read, newest first.",

@@ -5,9 +5,8 @@ namespace ponder::mcp {
 Result<json::object> job_request(const ToolContext& context, const ToolCall& call,
                                  std::string_view kind, std::string_view task_argument,
                                  std::span<const std::string_view> copied) {
-  json::object body{{"kind", kind},
-                    {"task", text_argument(call.arguments, task_argument)},
-                    {"workspace", context.workspace.directory()}};
+  json::object body{{"kind", kind}, {"workspace", context.workspace.directory()}};
+  if (const json::value* task = call.arguments.if_contains(task_argument)) body["task"] = *task;
   for (const std::string_view name : copied)
     if (const json::value* given = call.arguments.if_contains(name)) body[name] = *given;
   const json::value* paths = call.arguments.if_contains("files");

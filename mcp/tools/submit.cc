@@ -14,7 +14,7 @@ constexpr std::string_view kDefinition = R"json({
   "inputSchema": {
     "type": "object",
     "properties": {
-      "task": {"type": "string", "minLength": 1, "description": "The complete, self-contained task."},
+      "task": {"type": "string", "minLength": 1, "description": "The complete, self-contained task. Needed unless mode is resume or answer_now."},
       "context": {"type": "string", "description": "Background text."},
       "files": {"type": "array", "items": {"type": "string"}, "maxItems": 64, "description": "Paths of UTF-8 text files below the workspace, each up to 1 MiB, 8 MiB together."},
       "system": {"type": "string", "description": "System prompt."},
@@ -22,16 +22,15 @@ constexpr std::string_view kDefinition = R"json({
       "max_reasoning_tokens": {"type": "integer", "minimum": 0, "description": "Thinking budget (default 131072 at xhigh)."},
       "max_answer_tokens": {"type": "integer", "minimum": 1, "description": "Answer budget (default 8192)."},
       "deadline_s": {"type": "number", "exclusiveMinimum": 0, "description": "Most seconds of running time."},
-      "on_limit": {"type": "string", "enum": ["stop"], "description": "A spent budget ends the job as incomplete."},
+      "on_limit": {"type": "string", "enum": ["stop", "answer"], "description": "What a spent thinking budget or deadline does: stop (default) ends the job incomplete; answer closes the thinking and answers."},
       "schema": {"type": "object", "description": "JSON Schema that the answer must match."},
       "label": {"type": "string", "maxLength": 200, "description": "A name for lists."},
       "idempotency_key": {"type": "string", "maxLength": 200, "description": "The same key and request give the same job."},
-      "continue_from": {"type": "string", "description": "job_id of a finished job: task is then the next turn after it."},
-      "mode": {"type": "string", "enum": ["follow_up"], "description": "How to continue."},
+      "continue_from": {"type": "string", "description": "job_id of an earlier job to go on from, in a new job."},
+      "mode": {"type": "string", "enum": ["follow_up", "resume", "answer_now"], "description": "follow_up (default): task is the next turn. resume: a job that was cut goes on from its last token; budgets count from there. answer_now: its thinking is closed and it answers; a running job is ended for it."},
       "force_new": {"type": "boolean", "description": "A new job even if an identical one is live."},
       "pin": {"type": "boolean", "description": "Keep the result for good."}
     },
-    "required": ["task"],
     "additionalProperties": false
   },
   "annotations": {"readOnlyHint": false, "destructiveHint": false, "openWorldHint": false},
@@ -39,11 +38,11 @@ constexpr std::string_view kDefinition = R"json({
 })json";
 
 using Kind = Argument::Kind;
-constexpr std::array<std::string_view, 1> kModes{"follow_up"};
-constexpr std::array<std::string_view, 1> kOnLimits{"stop"};
+constexpr std::array<std::string_view, 3> kModes{"follow_up", "resume", "answer_now"};
+constexpr std::array<std::string_view, 2> kOnLimits{"stop", "answer"};
 constexpr double kTokensMax = 10'000'000;
 constexpr std::array<Argument, 16> kArguments{{
-    {.name = "task", .kind = Kind::text, .required = true, .min = 1},
+    {.name = "task", .kind = Kind::text, .min = 1},
     {.name = "context", .kind = Kind::text},
     {.name = "files", .kind = Kind::texts, .max = 64},
     {.name = "system", .kind = Kind::text},
@@ -51,21 +50,12 @@ constexpr std::array<Argument, 16> kArguments{{
     {.name = "max_reasoning_tokens", .kind = Kind::whole, .max = kTokensMax},
     {.name = "max_answer_tokens", .kind = Kind::whole, .min = 1, .max = kTokensMax},
     {.name = "deadline_s", .kind = Kind::number, .min = 0.001, .max = 31'536'000},
-    {.name = "on_limit",
-     .kind = Kind::words,
-     .words = kOnLimits,
-     .advice = "Answering from a spent budget is not available here: submit with a larger "
-               "max_reasoning_tokens or deadline_s instead."},
+    {.name = "on_limit", .kind = Kind::words, .words = kOnLimits},
     {.name = "schema", .kind = Kind::object},
     {.name = "label", .kind = Kind::text, .max = 200},
     {.name = "idempotency_key", .kind = Kind::text, .min = 1, .max = 200},
     {.name = "continue_from", .kind = Kind::text, .min = 1},
-    {.name = "mode",
-     .kind = Kind::words,
-     .words = kModes,
-     .advice = "resume and answer_now are not available here: continue a finished job with mode "
-               "follow_up, or submit the task again with a larger max_reasoning_tokens or "
-               "max_answer_tokens."},
+    {.name = "mode", .kind = Kind::words, .words = kModes},
     {.name = "force_new", .kind = Kind::flag},
     {.name = "pin", .kind = Kind::flag},
 }};
@@ -78,6 +68,18 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   const std::string parent = text_argument(call.arguments, "continue_from");
   if (!parent.empty())
     if (auto wrong = check_id(parent)) return *wrong;
+  const std::string mode = text_argument(call.arguments, "mode");
+  const bool asks_anew = mode.empty() || mode == "follow_up";
+  if (asks_anew && !call.arguments.contains("task"))
+    return error_result(
+        "submit: \"task\" is missing. Give the complete, self-contained task as a string. Only "
+        "with "
+        "continue_from and mode resume or answer_now it may be left out.");
+  if (!asks_anew && parent.empty())
+    return error_result(fmt::format(
+        "submit: mode {} needs \"continue_from\", the job_id of the job to go on from. status "
+        "without arguments lists this workspace's jobs.",
+        mode));
   auto body = job_request(context, call, "batch", "task", kCopied);
   if (!body) return error_result(context, body.error(), "");
   auto posted = post_job(context, call, std::move(*body));
@@ -91,6 +93,9 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   set_model(context, call, {&job, 1});
   set_next(context, job);
   job["answer"] = nullptr;
+  std::string note;
+  if (const std::string warning = text_of(job, "warning"); !warning.empty()) note = warning;
+  job.erase("warning");
   const json::object& tokens = object_of(job, "tokens");
   std::string text = describe(job);
   text += fmt::format("The prompt has {} tokens; {} are reserved for thinking and answer.\n",
@@ -101,7 +106,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
     text +=
         "The shell command exits when the job has ended, so started in the background it is "
         "your notification. The job goes on without you.\n";
-  return job_result(std::move(text), std::move(job), "");
+  return job_result(std::move(text), std::move(job), note);
 }
 }  // namespace
 

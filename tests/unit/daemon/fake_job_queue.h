@@ -151,6 +151,11 @@ class FakeJobQueue : public jobs::JobQueue {
                    std::function<void(Result<json::object>)> done) override {
     return post([this, id, pinned, done = std::move(done)] { done(on_pin(id, pinned)); });
   }
+  std::function<Result<std::vector<std::string>>(const jobs::Prune&)> on_prune;
+  jobs::CallId prune(jobs::Prune prune,
+                     std::function<void(Result<std::vector<std::string>>)> done) override {
+    return post([this, prune, done = std::move(done)] { done(on_prune(prune)); });
+  }
   jobs::CallId events(std::string id, std::int64_t after, std::function<void(jobs::JobEvent)> event,
                       std::function<void(Error)>) override {
     const jobs::CallId call = take_id();
