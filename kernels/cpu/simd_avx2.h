@@ -26,6 +26,7 @@ struct Avx2 {
   static constexpr int kQueries = 2;
   static constexpr int kGroups = 2;
   static constexpr int kStrips = 1;
+  static constexpr bool kDotsTakeTurns = false;
 
   /// All ones in the first n lanes (n in 0..8).
   PONDER_LANES __m256i first(std::int64_t n) {

@@ -26,6 +26,7 @@ struct Avx512 {
   static constexpr int kQueries = 6;
   static constexpr int kGroups = 4;
   static constexpr int kStrips = 2;
+  static constexpr bool kDotsTakeTurns = true;
 
   PONDER_LANES __mmask16 first(std::int64_t n) {
     return static_cast<__mmask16>((1u << n) - 1u);  // n in 0..16
@@ -150,6 +151,15 @@ struct Avx512 {
     for (int j = 0; j < 8; ++j)
       sum = dot4(sum, w[j].v, a + 4 * j);
     return {sum};
+  }
+  /// dot_q8 and dot_u5 of T tokens, 32 bytes apart, a dword of each at a time.
+  template <std::size_t T>
+  PONDER_LANES void dots(const I (&w)[8], const std::int8_t* a, I (&sum)[T]) {
+    PONDER_UNROLL
+    for (std::size_t j = 0; j < 8; ++j)
+      PONDER_UNROLL
+    for (std::size_t t = 0; t < T; ++t)
+      sum[t].v = dot4(sum[t].v, w[j].v, a + 32 * t + 4 * j);
   }
   PONDER_LANES I dot_u6(const I* w, const std::int8_t* a, I start) {
     __m512i sum = start.v;

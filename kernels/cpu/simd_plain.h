@@ -27,6 +27,7 @@ struct Plain {
   static constexpr int kQueries = 2;  // query vectors attention takes at a time
   static constexpr int kGroups = 2;   // of 16 positions, the same
   static constexpr int kStrips = 1;   // of 16 value columns the delta rule takes at a time
+  static constexpr bool kDotsTakeTurns = false;  // dots() does the tokens' dots together
 
   template <class G>
   static F map(G g) {
