@@ -48,6 +48,44 @@ void matmul(benchmark::State& state, DType type) {
                          benchmark::Counter::kIsRate);
 }
 
+/// Nearly only integer products: 8 tokens on weights that stay in the L1 cache. Two threads against
+/// one say how far the machine's cores scale; two hardware threads of one core hardly do.
+void integer_dots(benchmark::State& state) {
+  const std::int64_t rows = 256, cols = 64, n = 8;
+  Product product(DType::Q8_0, rows, cols, n);
+  for (auto _ : state)
+    ops().matmul({}, product.op);
+  state.counters["GMAC/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * rows * cols * n) * 1e-9,
+                         benchmark::Counter::kIsRate);
+}
+
+/// One token on 256 MiB of weights: no cache holds them, so this is the speed of decode.
+void decode_from_memory(benchmark::State& state, DType type) {
+  const std::int64_t cols = 4096, source_rows = 256;
+  const auto row_bytes = static_cast<std::int64_t>(Weight::packed_bytes(type, 16, cols)) / 16;
+  const std::int64_t rows = (std::int64_t{256} << 20) / row_bytes / source_rows * source_rows;
+  const std::size_t bytes = Weight::packed_bytes(type, rows, cols);
+  Arena memory = Arena::make(bytes).value();
+  std::byte* packed = memory.take(bytes);
+  const Weight weight{type, rows, cols, packed};
+  const std::vector<std::byte> source = random_rows(type, source_rows, cols, 1);
+  for (std::int64_t row = 0; row < rows; row += source_rows)
+    pack_rows(weight, packed, row, source_rows, source.data());
+  const std::vector<float> x = random_floats(static_cast<std::size_t>(cols), 2);
+  std::vector<float> y(static_cast<std::size_t>(rows));
+  Arena workspace = Arena::make(matmul_workspace_bytes(1, cols)).value();
+  const MatMulOutput output{&weight, y.data(), 0};
+  MatMul op{x.data(), 0, 1, {&output, 1}, {}};
+  op.workspace = {workspace.take(matmul_workspace_bytes(1, cols)), matmul_workspace_bytes(1, cols)};
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  for (auto _ : state)
+    ops().matmul({&pool}, op);
+  state.counters["weights GB/s"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(bytes) * 1e-9,
+      benchmark::Counter::kIsRate);
+}
+
 // All ops of the bundled model's step but the embedding lookup, on random weights: 6 recurrent and
 // 2 attention layers of width 512, logits of the last row.
 class Step {
@@ -342,6 +380,15 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark(("DecodeRow/" + name).c_str(),
                                  [type](benchmark::State& s) { decode_rows(s, type); });
   }
+  benchmark::RegisterBenchmark("IntegerDots", integer_dots)->Threads(1)->Threads(2)->UseRealTime();
+  for (const DType type : {DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::Q8_0})
+    benchmark::RegisterBenchmark(("DecodeFromMemory/" + std::string(format(type).name)).c_str(),
+                                 [type](benchmark::State& s) { decode_from_memory(s, type); })
+        ->ArgName("threads")
+        ->Arg(1)
+        ->Arg(2)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   benchmark::RegisterBenchmark("GatedDelta", delta_rule)->Arg(1)->Arg(512);
   benchmark::RegisterBenchmark("Convolution", convolution)->Arg(1)->Arg(512);
   constexpr std::pair<const char*, KvElement> kElements[] = {{"f32", KvElement::f32},
