@@ -190,6 +190,8 @@ Result<Continuation> continue_job(const JobSpec& spec, const JobRow& parent, Sto
     out.note += fmt::format("{}the circle at the end of the text was left out",
                             out.note.empty() ? "" : "; ");
   }
+  while (!text.empty() && text.back().tokens.empty() && text.front().tokens.size() > 0)
+    text.pop_back();  // it was held back until the end, and comes again
   text = put_together(std::move(text));
   Carried carried;
   for (const Chunk& chunk : text) {

@@ -43,10 +43,10 @@ void QueueActor::on_prefill(GenerationId generation, const PrefillProgress& prog
     tell_progress(*job);
 }
 
-void QueueActor::on_delta(GenerationId generation, const Delta& delta) {
+void QueueActor::on_delta(GenerationId generation, const Delta& delta, bool of_call) {
   RunningJob* job = running(generation);
   if (!job) return;
-  const Taken taken = job->take(delta);
+  const Taken taken = job->take(delta, of_call);
   if (taken.differs) cut(*job);
   tell(*job);
   if (taken.phase_changed) {

@@ -67,7 +67,7 @@ class QueueActor final : public JobQueue {
   // What the generator says, on the queue thread.
   void on_started(GenerationId generation, const Started& started);
   void on_prefill(GenerationId generation, const PrefillProgress& progress);
-  void on_delta(GenerationId generation, const Delta& delta);
+  void on_delta(GenerationId generation, const Delta& delta, bool of_call = false);
   void on_ended(GenerationId generation, const Ended& ended);
   void on_planned(std::uint64_t pending, Result<PromptPlan> plan);
   void on_turn_ended(CallId turn);

@@ -48,7 +48,7 @@ void RunningJob::take_started(const Started& started) {
   prefill_ = PrefillProgress{started.cached_tokens, started.plan.prompt_tokens};
 }
 
-Taken RunningJob::take(const Delta& delta) {
+Taken RunningJob::take(const Delta& delta, bool of_call) {
   Taken taken;
   const std::string phase = delta.channel == Channel::reasoning ? "thinking" : "answering";
   if (phase != phase_) {
@@ -70,7 +70,8 @@ Taken RunningJob::take(const Delta& delta) {
   held_ = text.substr(whole);
   held_channel_ = delta.channel;
   text.resize(whole);
-  write(delta.channel, is_valid_utf8(text) ? text : replace_invalid(text), delta.tokens, taken);
+  write(delta.channel, is_valid_utf8(text) ? text : replace_invalid(text), delta.tokens, taken,
+        of_call);
   return taken;
 }
 
@@ -87,7 +88,7 @@ Taken RunningJob::take_end() {
 }
 
 void RunningJob::write(Channel channel, std::string_view text,
-                       const std::vector<std::int32_t>& tokens, Taken& taken) {
+                       const std::vector<std::int32_t>& tokens, Taken& taken, bool of_call) {
   std::vector<std::int32_t> fresh = tokens;  // those beyond what is stored
   if (replay_at_ < replay_end_) {
     const std::int64_t same = text_.matches_at(replay_at_, channel, text);
@@ -115,6 +116,8 @@ void RunningJob::write(Channel channel, std::string_view text,
   }
   text_.append(channel, text);
   replay_at_ = replay_end_ = text_.size();
+  // A chunk of its own: text that came without a token is told again by a run that resumes.
+  if (fresh.empty() && !of_call) unsaved_.push_back({channel, {}, {}});
   add(unsaved_, channel, text, fresh);
   unsaved_bytes_ += text.size();
   taken.grew = true;

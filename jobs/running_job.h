@@ -25,16 +25,6 @@ struct Taken {
   bool differs = false;  ///< the stored text is not what is written now: cut it
 };
 
-/// The beginning of the stored text whose tokens the generator was given: it does not come again.
-struct Resumed {
-  std::int64_t bytes = 0;
-  std::int64_t chunks = 0;
-  std::int64_t reasoning_tokens = 0;
-  std::int64_t answer_tokens = 0;
-
-  std::int64_t tokens() const { return reasoning_tokens + answer_tokens; }
-};
-
 class RunningJob {
  public:
   RunningJob(JobRow row, GenerationId generation, StoredText stored, const Resumed& resumed,
@@ -64,7 +54,8 @@ class RunningJob {
 
   void take_started(const Started& started);
   void take_prefill(const PrefillProgress& progress) { prefill_ = progress; }
-  Taken take(const Delta& delta);
+  /// `of_call`: the text is that of a tool call, told apart from the tokens that made it.
+  Taken take(const Delta& delta, bool of_call = false);
   /// The output is over: what was held back comes out, and stored text that did not come again
   /// differs.
   Taken take_end();
@@ -94,7 +85,7 @@ class RunningJob {
 
  private:
   void write(Channel channel, std::string_view text, const std::vector<std::int32_t>& tokens,
-             Taken& taken);
+             Taken& taken, bool of_call = false);
   void give_up_stored_text(Taken& taken);
   void speak();
   static void add(std::vector<Chunk>& chunks, Channel channel, std::string_view text,

@@ -35,7 +35,8 @@ class JobSink final : public OutputSink {
     json::object call;
     call["name"] = made.call.name;
     call["arguments"] = made.call.arguments;
-    on_delta({Channel::answer, fmt::format("<tool_call>\n{}\n</tool_call>", to_json(call)), {}});
+    Delta delta{Channel::answer, fmt::format("<tool_call>\n{}\n</tool_call>", to_json(call)), {}};
+    door_->post([g = generation_, delta](QueueActor& a) { a.on_delta(g, delta, true); });
   }
   void on_ended(const Ended& ended) override {
     door_->post([g = generation_, ended](QueueActor& a) { a.on_ended(g, ended); });
@@ -289,7 +290,7 @@ Resumed QueueActor::begin_of(StoredRequest& request, const StoredText& kept, boo
   const bool whole = kept.chunk_count >= request.carried.chunks;
   if (all || !whole) {
     request.generation.resume = kept.tokens;
-    return {kept.text.size(), kept.chunk_count, kept.reasoning_tokens, kept.answer_tokens};
+    return kept.of_tokens;
   }
   const Carried& carried = request.carried;
   const auto count =

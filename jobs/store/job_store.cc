@@ -233,6 +233,8 @@ struct JobStore::Impl {
       (reasoning ? out.reasoning_tokens : out.answer_tokens) += c.integer_at(4);
       unpack_tokens(tokens, out.tokens);
       ++out.chunk_count;
+      if (!tokens.empty())
+        out.of_tokens = {out.text.size(), out.chunk_count, out.reasoning_tokens, out.answer_tokens};
       if (!chunks) continue;
       chunks->push_back({reasoning ? Channel::reasoning : Channel::answer, text, {}});
       unpack_tokens(tokens, chunks->back().tokens);

@@ -78,10 +78,23 @@ struct Chunk {
   std::vector<std::int32_t> tokens;
 };
 
+/// The beginning of the stored text whose tokens the generator was given: it does not come again.
+struct Resumed {
+  std::int64_t bytes = 0;
+  std::int64_t chunks = 0;
+  std::int64_t reasoning_tokens = 0;
+  std::int64_t answer_tokens = 0;
+
+  std::int64_t tokens() const { return reasoning_tokens + answer_tokens; }
+};
+
 /// What is stored of a job's text, verified.
 struct StoredText {
   JobText text;
   std::vector<std::int32_t> tokens;  ///< that made it, in order
+  /// What they made. Text behind it was held back until the output ended, and a run that goes on
+  /// after the tokens tells it again.
+  Resumed of_tokens;
   std::int64_t chunk_count = 0;
   std::int64_t reasoning_tokens = 0;
   std::int64_t answer_tokens = 0;

@@ -181,8 +181,9 @@ def usage_errors(home):
              ["submit", "--schema", "/no/such/file", "x"],
              ["submit", "--max-reasoning-tokens", "30000", "--max-answer-tokens", "30000", "x"],
              ["cancel"], ["show"], ["stop", "now"], ["status", "a", "b"], ["health", "x"],
-             ["submit", "--on-limit", "answer", "x"], ["submit", "--continue-from", "@last", "--mode", "resume", "x"],
-             ["submit", "--continue-from", "@last", "--mode", "answer_now", "x"]]
+             ["submit", "--on-limit", "wait", "x"], ["submit", "--continue-from", "@last", "--mode", "resume", "x"],
+             ["submit", "--continue-from", "@last", "--mode", "go_on", "x"], ["continue", "@last"], ["continue"],
+             ["completion", "csh"], ["completion"], ["top", "--every-s", "0"], ["unload", "x"], ["prune", "x"]]
     expect(ponder("--home", home, "ask", "[[stub tokens=1]] makes a job"), 0)
     for words in cases:
         run = expect(ponder("--home", home, *words), 2, out="")
@@ -194,11 +195,10 @@ def usage_errors(home):
     check("bogus" in ponder("bogus").err, "an unknown command is named")
     for mode in ("resume", "answer_now"):
         run = ponder("--home", home, "submit", "--continue-from", "@last", "--mode", mode, "x")
-        check("follow_up" in run.err, f"what works instead of {mode}: {run}")
-    for command in ("ask", "submit"):
+        check("follow_up" in run.err, f"what works instead of {mode} for a completed job: {run}")
+    for command in ("ask", "submit", "continue"):
         text = expect(ponder(command, "--help"), 0, err="").out
-        check("answer_now" not in text and "resume" not in text, f"{command} --help offers no mode that is refused")
-        check("stop or answer" not in text, f"{command} --help offers no on_limit that is refused")
+        check("answer_now" in text and "resume" in text, f"{command} --help offers the modes")
     expect(ponder("--version"), 0, out="ponder ", err="")
 
 
@@ -430,7 +430,57 @@ def places():
     shutil.rmtree(user, ignore_errors=True)
 
 
+def going_on(home, work):
+    cut = document(ponder("--home", home, "submit", "[[stub think=60 tokens=5]] to go on from", "--max-reasoning-tokens",
+                          "8", "--json", cwd=work), 0)["job_id"]
+    expect(ponder("--home", home, "wait", cut), 5)
+    more = expect(ponder("--home", home, "continue", cut, cwd=work), 0, err="").out.strip()
+    expect(ponder("--home", home, "wait", more), 0)
+    job = document(ponder("--home", home, "show", more, "--json"), 0)
+    check(job["parent_id"] == cut and not job["forced_answer"], f"continue resumes: {job}")
+    now = expect(ponder("--home", home, "continue", "--answer-now", cut, cwd=work), 0).out.strip()
+    expect(ponder("--home", home, "wait", now), 0)
+    check(document(ponder("--home", home, "show", now, "--json"), 0)["forced_answer"] is True, "--answer-now")
+    next_turn = expect(ponder("--home", home, "continue", more, "and", "then?", cwd=work), 0).out.strip()
+    expect(ponder("--home", home, "wait", next_turn), 0)
+    expect(ponder("--home", home, "result", more), 0)
+    check(more in expect(ponder("--home", home, "prune", "--dry-run", cwd=work), 0).out, "prune --dry-run names it")
+    check(more in expect(ponder("--home", home, "prune", cwd=work), 0).out.split(), "what was read goes")
+    check(document(ponder("--home", home, "show", more, "--json"), 0)["state"] == "expired", "and is expired")
+    expect(ponder("--home", home, "show", now), 0)
+
+
+def smaller_commands():
+    home = stub_home()
+    for shell in ("bash", "zsh", "fish"):
+        script = expect(ponder("completion", shell), 0, err="").out
+        check("answer" in script or "unload" in script, f"{shell} knows the commands")
+        if shutil.which(shell):
+            run = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True, timeout=20)
+            check(run.returncode == 0, f"{shell} reads it: {run.stderr}")
+    check('engine = "stub"' in expect(ponder("--home", home, "config"), 0).out, "config shows the settings")
+    check(expect(ponder("--home", home, "config", "--path"), 0).out.strip() == str(home / "ponder.toml"), "and the file")
+    expect(ponder("--home", home, "top"), 69)
+    expect(ponder("--home", home, "unload"), 69)
+    expect(ponder("--home", home, "start"), 0)
+    job = expect(ponder("--home", home, "submit", LONG), 0).out.strip()
+    check("running" in expect(ponder("--home", home, "top"), 0).out, "top, into a pipe, once")
+    wait_for = time.monotonic() + 10
+    while document(ponder("--home", home, "show", job, "--json"), 0)["state"] == "queued" and time.monotonic() < wait_for:
+        time.sleep(0.05)
+    expect(ponder("--home", home, "unload"), 3, out="")
+    expect(ponder("--home", home, "cancel", job), 0)
+    expect(ponder("--home", home, "unload"), 0, out="")
+    check(document(ponder("--home", home, "unload", "--json"), 0)["was_loaded"] is False, "unload again")
+    expect(ponder("--home", home, "ask", "[[stub tokens=1 text=hi]]"), 0, out="hi")
+    before = document(ponder("--home", home, "health", "--json"), 0)["engine"]["pid"]
+    expect(ponder("--home", home, "restart"), 0, out="")
+    check(document(ponder("--home", home, "health", "--json"), 0)["engine"]["pid"] != before, "restart")
+    end(home)
+
+
 def main():
+    smaller_commands()
     commands_that_look_never_start()
     a_daemon_that_cannot_start()
     sixteen_at_once()
@@ -439,7 +489,7 @@ def main():
     over_tcp()
     home = stub_home()
     work = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
-    for part in (lambda: usage_errors(home), lambda: texts(home, work), lambda: submits(home, work),
+    for part in (lambda: usage_errors(home), lambda: texts(home, work), lambda: submits(home, work), lambda: going_on(home, work),
                  lambda: states(home), lambda: interrupted(home), lambda: terminals(home), lambda: next_commands(home)):
         part()
     end(home)

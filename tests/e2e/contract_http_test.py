@@ -230,10 +230,26 @@ def submits():
         again = d.submit("keyed", idempotency_key="k1", label="l")
         same((again.status, again.json["job_id"]), (200, first.json["job_id"]), "a key outlives its job's end")
 
-        for body, param in [({"task": "a", "continue_from": first.json["job_id"], "mode": "resume"}, "mode"),
-                            ({"task": "a", "continue_from": first.json["job_id"], "mode": "answer_now"}, "mode")]:
-            error = is_error(d.call("POST", "/v1/jobs", body), 400, "bad_request", f"not built: {body}", param)
-            check("not available" in error["message"] and error["hint"], "it says so and what to do")
+        for mode in ("resume", "answer_now"):
+            body = {"continue_from": first.json["job_id"], "mode": mode}
+            error = is_error(d.call("POST", "/v1/jobs", body), 400, "bad_request", f"of a completed job: {body}", "mode")
+            check("completed" in error["message"] and error["hint"], "it says so and what to do")
+            is_error(d.call("POST", "/v1/jobs", {"mode": mode}), 400, "bad_request", f"{mode} of nothing", "continue_from")
+            is_error(d.call("POST", "/v1/jobs", {"mode": mode, "continue_from": "a" * 26}), 404, "job_unknown",
+                     f"{mode} of an unknown job")
+        cut = d.submit(stub(think=60, tokens=9), max_reasoning_tokens=8).json["job_id"]
+        same(d.wait_terminal(cut)["reason"], "reasoning_exhausted", "a job to go on from")
+        for mode, forced in (("resume", False), ("answer_now", True)):
+            child = d.call("POST", "/v1/jobs", {"mode": mode, "continue_from": cut, "task": "is not used"})
+            same((child.status, child.json["parent_id"]), (201, cut), mode)
+            check("task" in child.json["note"], "what is not used is named")
+            child = d.wait_terminal(child.json["job_id"])
+            same((child["state"], bool(child["forced_answer"])), ("completed", forced), mode)
+            check(d.text(child["job_id"], "reasoning").startswith(d.text(cut, "reasoning")), f"{mode} has its parent's text")
+        limited = d.submit(stub(think=60, tokens=9) + "b", max_reasoning_tokens=8, on_limit="answer").json["job_id"]
+        same((d.wait_terminal(limited)["state"], d.job(limited)["forced_answer"]), ("completed", True), "on_limit answer")
+        slow = d.submit(stub(think=900, rate=50), deadline_s=0.5, on_limit="answer").json["job_id"]
+        same((d.wait_terminal(slow)["state"], d.job(slow)["forced_answer"]), ("completed", True), "and at the deadline")
         going_on = d.submit("and then?", continue_from=first.json["job_id"])
         same((going_on.status, going_on.json["parent_id"]), (201, first.json["job_id"]), "follow_up")
         parent = d.wait_terminal(first.json["job_id"])
@@ -974,7 +990,62 @@ def network():
             same(stopped.returncode, 0, f"ponder stop: {stopped.stderr}")
 
 
-CHECKS = [envelopes, submits, budgets, listing, retention, events, lanes, lives, deaths, chat, full_of_chats, health, http_rules,
+def unloading():
+    with daemon() as d:
+        pid = d.try_health()["engine"]["pid"]
+        running = d.submit(stub(tokens=900, rate=50)).json["job_id"]
+        wait_until(lambda: d.job(running)["state"] == "running", 10, "a job runs")
+        is_error(d.call("POST", "/v1/unload"), 409, "not_terminal", "unload at work")
+        d.call("POST", f"/v1/jobs/{running}/cancel")
+        reply = d.call("POST", "/v1/unload")
+        same((reply.status, reply.json), (200, {"unloaded": True, "was_loaded": True}), "unload")
+        check(not pathlib.Path(f"/proc/{pid}/exe").exists(), "the worker is gone")
+        health = d.call("GET", "/health")
+        same((health.status, health.json["state"], health.json["engine"]["pid"]), (200, "ready", None), "health then")
+        same(d.call("POST", "/v1/unload").json["was_loaded"], False, "unload again")
+        same(d.wait_terminal(d.submit("wakes it").json["job_id"])["state"], "completed", "the next job loads it again")
+        health = d.call("GET", "/health").json["engine"]
+        check(health["pid"] not in (None, pid) and health["restarts"] == 0, f"another worker, no restart: {health}")
+
+
+def pruning():
+    with daemon() as d:
+        jobs = {}
+        for name, fields in (("read", {}), ("unread", {}), ("pinned", {"pin": True}), ("other", {"workspace": "/v"})):
+            jobs[name] = d.submit(name, **{"workspace": "/w", **fields}).json["job_id"]
+            d.wait_terminal(jobs[name])
+            if name != "unread":
+                d.call("GET", f"/v1/jobs/{jobs[name]}/result")
+        prune = lambda **body: d.call("POST", "/v1/jobs/prune", body).json["pruned"]
+        same(prune(workspace="/w", dry_run=True), [jobs["read"]], "what would go")
+        same(d.job(jobs["read"])["state"], "completed", "a dry run changes nothing")
+        same(prune(workspace="/w"), [jobs["read"]], "what was read goes")
+        same(prune(workspace="/w"), [], "once")
+        same(prune(workspace="/w", unread=True), [jobs["unread"]], "unread ones on demand")
+        same(prune(), [jobs["other"]], "of all workspaces")
+        same([d.job(jobs[n])["state"] for n in jobs], ["expired", "expired", "completed", "expired"], "pinned ones stay")
+
+
+def on_done():
+    with contextlib.ExitStack() as stack:
+        work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        script = work / "done.sh"
+        script.write_text(f'#!/bin/sh\necho "$@" >> {work}/said\nenv >> {work}/env\n')
+        script.chmod(0o755)
+        os.environ["PONDER_TEST_SECRET"] = "secret"
+        d = stack.enter_context(daemon(settings=f'on_done = ["{script}", "a b; $(x)"]\n'))
+        first = d.submit("one").json["job_id"]
+        d.wait_terminal(first)
+        cut = d.submit(stub(tokens=9, fault="exit0", after=4), effort="none").json["job_id"]
+        d.wait_terminal(cut)
+        said = work / "said"
+        wait_until(lambda: said.exists() and len(said.read_text().splitlines()) == 2, 10, "on_done ran twice")
+        same(said.read_text().splitlines(), [f"a b; $(x) {first} completed", f"a b; $(x) {cut} incomplete"],
+             "with its arguments, the id and the state")
+        check("secret" not in (work / "env").read_text(), "nothing of the environment is passed on")
+
+
+CHECKS = [unloading, pruning, on_done, envelopes, submits, budgets, listing, retention, events, lanes, lives, deaths, chat, full_of_chats, health, http_rules,
           places, network]
 
 if __name__ == "__main__":

@@ -208,8 +208,8 @@ def tool_list(home, work):
         name, schema = tool["name"], tool["inputSchema"]
         check(len(tool["description"].encode()) <= 2048, f"{name}'s description has at most 2,048 bytes")
         check(set(schema["properties"]) == ARGUMENTS[name], f"{name}'s arguments: {set(schema['properties'])}")
-        for wrong in ("resume", "answer_now"):
-            check(wrong not in json.dumps(tool), f"{name} does not offer {wrong}")
+        for mode in ("resume", "answer_now"):
+            check((mode in json.dumps(tool)) is (name == "submit"), f"only submit offers {mode}: {name}")
         hints = tool["annotations"]
         check(hints["readOnlyHint"] is (name in ("ask", "status", "health")), f"{name}'s readOnlyHint")
         if name == "cancel":
@@ -228,9 +228,11 @@ def arguments(home, work):
             ("submit", {"task": "x", "max_reasoning_tokens": -1}, ["max_reasoning_tokens"]),
             ("submit", {"task": "x", "deadline_s": 0}, ["deadline_s"]),
             ("submit", {"task": "x", "schema": "{}"}, ["schema"]), ("submit", {"task": "x", "pin": "yes"}, ["pin"]),
-            ("submit", {"task": "x", "on_limit": "answer"}, ["on_limit", "stop", "max_reasoning_tokens"]),
-            ("submit", {"task": "x", "mode": "resume", "continue_from": UNKNOWN}, ["follow_up"]),
-            ("submit", {"task": "x", "mode": "answer_now", "continue_from": UNKNOWN}, ["follow_up"]),
+            ("submit", {}, ["task"]), ("submit", {"task": "x", "on_limit": "wait"}, ["on_limit", "stop", "answer"]),
+            ("submit", {"task": "x", "mode": "go_on"}, ["follow_up", "resume", "answer_now"]),
+            ("submit", {"mode": "resume"}, ["continue_from"]),
+            ("submit", {"mode": "resume", "continue_from": UNKNOWN}, [UNKNOWN]),
+            ("submit", {"mode": "answer_now", "continue_from": UNKNOWN}, [UNKNOWN]),
             ("submit", {"task": "x", "continue_from": UNKNOWN}, [UNKNOWN]),
             ("submit", {"task": "x", "max_reasoning_tokens": 30000, "max_answer_tokens": 30000}, ["32768", "60000"]),
             ("status", {"wait_s": -0.5}, ["wait_s"]), ("status", {"job_id": "short"}, ["short", "status"]),
@@ -257,6 +259,19 @@ def arguments(home, work):
     done = server.job("ask", question="[[stub tokens=1]] first turn")[0]["job_id"]
     child = server.job("submit", task="[[stub tokens=1]] second", continue_from=done, mode="follow_up")[0]
     check(child["parent_id"] == done, f"a continuation names its parent: {child}")
+    server.bad("submit", "follow_up", continue_from=done, mode="resume")
+    cut = server.job("submit", task="[[stub think=60 tokens=9]] cut", max_reasoning_tokens=8)[0]["job_id"]
+    server.job("status", job_id=cut, wait_s=20)
+    for mode, forced in (("resume", False), ("answer_now", True)):
+        child = server.job("submit", continue_from=cut, mode=mode)[0]
+        end = time.monotonic() + 30
+        while child["state"] in ("queued", "running") and time.monotonic() < end:
+            child = server.job("status", job_id=child["job_id"], wait_s=5)[0]
+        check((child["state"], child["parent_id"], bool(child["forced_answer"])) == ("completed", cut, forced),
+              f"{mode} goes on from a cut job: {child}")
+    data = server.job("submit", task="[[stub think=60 tokens=9]] limit", max_reasoning_tokens=8, on_limit="answer")[0]
+    server.job("status", job_id=data["job_id"], wait_s=20)
+    check(server.job("status", job_id=data["job_id"], wait_s=20)[0]["forced_answer"] is True, "on_limit answer answers")
     server.end()
 
 

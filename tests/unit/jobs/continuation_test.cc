@@ -88,6 +88,15 @@ TEST(Continuation, WhatTheParentDecidesIsSaidNotToBeUsed) {
   EXPECT_NE(made->note.find("task, effort"), std::string::npos);
 }
 
+TEST(Continuation, TextThatWasHeldBackToTheEndComesAgain) {
+  std::vector<Chunk> had = text();
+  had.push_back({Channel::answer, "\n", {}});
+  const auto made = continue_job(spec(Mode::resume), ended(State::incomplete, Reason::output_limit),
+                                 request(), had);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->text.back().text, "yes");
+}
+
 TEST(Continuation, TextWithoutTokensCannotGoOn) {
   const std::vector<Chunk> bare{{Channel::answer, "yes", {}}};
   EXPECT_FALSE(continue_job(spec(Mode::resume), ended(State::cancelled), request(), bare));

@@ -216,6 +216,28 @@ TEST_F(Resume, ACutJobGoesOnInANewOne) {
   EXPECT_EQ(result(cut, Part::reasoning)->text, "one two ");
 }
 
+TEST_F(Resume, WhatWasHeldBackToTheEndIsNotThereTwice) {
+  open();
+  const std::string id = submit_id({{"task", "t"}});
+  auto run = generator.run(0);
+  say(run, 0, 1);
+  run.sink->on_delta({Channel::reasoning, "tw", {}});  // of the next word, at the very end
+  flushed(id, bytes(1) + 2);
+  reopen_after_crash();  // between the text and its end
+  run = generator.run(1);
+  EXPECT_EQ(run.request.resume, first(1));
+  run.sink->on_delta({Channel::reasoning, "tw", {}});
+  generator.end(run, Finish::reasoning_exhausted);
+  ended(id);
+  EXPECT_EQ(result(id, Part::reasoning)->text, "one tw");
+  const std::string child = submit_id({{"continue_from", id}, {"mode", "resume"}});
+  run = generator.run(2);
+  EXPECT_EQ(run.request.resume, first(1));
+  say(run, 1, 6);
+  generator.end(run, Finish::end_token);
+  expect_whole(child);
+}
+
 TEST_F(Resume, ANewJobThatGoesOnSurvivesACrashBeforeAndAfterItsFirstToken) {
   options.resume_after_crash = false;  // also then its parent's tokens are where it begins
   open();

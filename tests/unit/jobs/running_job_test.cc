@@ -163,6 +163,16 @@ TEST(RunningJob, BehindAResumedBeginningTheRestIsCompared) {
   EXPECT_EQ(job.answer_tokens(), 5);
 }
 
+TEST(RunningJob, TextThatWasHeldBackToTheEndIsAChunkOfItsOwn) {
+  RunningJob job = job_with({}, 0);
+  job.take({Channel::reasoning, "a", {1}});
+  job.take({Channel::reasoning, " <th", {}});
+  const Progress progress = job.progress(0);
+  ASSERT_EQ(progress.chunks.size(), 2u);
+  EXPECT_EQ(progress.chunks[1].text, " <th");
+  EXPECT_TRUE(progress.chunks[1].tokens.empty());
+}
+
 TEST(RunningJob, TheLastTokenWithoutTextWaitsForWhatFollows) {
   // A tool call's text comes after its last token, and apart from it.
   RunningJob job = job_with({}, 0);
@@ -176,7 +186,7 @@ TEST(RunningJob, TheLastTokenWithoutTextWaitsForWhatFollows) {
   job.take({Channel::answer, "", {2}});
   job.take({Channel::answer, "", {3}});
   EXPECT_EQ(tokens(), (std::vector<std::int32_t>{1, 2}));
-  job.take({Channel::answer, "<call>", {}});
+  job.take({Channel::answer, "<call>", {}}, true);
   EXPECT_EQ(tokens(), (std::vector<std::int32_t>{1, 2, 3}));
   job.take({Channel::answer, "", {4}});
   job.take_end();
