@@ -9,8 +9,8 @@ tests/golden/logits/conversations.json), or by default a prompt and the model's 
 Ponder writes or, with --peer-text, the peer. Of conversations and answers only the positions that
 predict what the assistant says count, --positions of them. The peer is llama.cpp through the Python binding of PyPI's llama-cpp-python
 (--binding: the folder that holds llama_cpp/, --library: the folder with libllama.so). Its row
-against itself, prefill against one token at a time, comes with --peer-text: that is how far the
-order of float operations alone moves the logits. --reference also evaluates the file in double
+against itself, prefill against one token at a time, comes with --peer-text: two ways that
+llama.cpp itself takes to one logit (its decode also attends in f16). --reference also evaluates the file in double
 precision (tests/reference_logits beside --bin), the first N positions if given. Needs numpy.
 Prints figures, judges nothing:
 
