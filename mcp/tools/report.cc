@@ -40,16 +40,28 @@ struct Advice {
   std::string_view text;
 };
 constexpr std::array<Advice, 13> kAdvice{{
-    {"output_limit", "The answer hit its limit: submit again with a larger max_answer_tokens."},
+    {"output_limit",
+     "The answer hit its limit: submit with continue_from this job and mode resume goes on, or "
+     "submit again with a larger max_answer_tokens."},
     {"reasoning_exhausted",
-     "The thinking spent its budget: submit again with a larger max_reasoning_tokens, a lower "
-     "effort or a smaller task."},
-    {"stream_lost", "The model's output broke off: submit again."},
-    {"deadline", "The running time was over: submit again with a larger deadline_s."},
-    {"repetition", "The model repeated itself: reword the task or use another effort."},
+     "The thinking spent its budget: submit with continue_from this job and mode resume thinks on, "
+     "mode answer_now answers from what it has; or submit again with a larger "
+     "max_reasoning_tokens, a lower effort or a smaller task."},
+    {"stream_lost",
+     "The model's output broke off: submit with continue_from this job and mode resume, or submit "
+     "again."},
+    {"deadline",
+     "The running time was over: submit with continue_from this job and mode resume or answer_now, "
+     "or submit again with a larger deadline_s."},
+    {"repetition",
+     "The model repeated itself: submit with continue_from this job and mode answer_now, reword "
+     "the "
+     "task or use another effort."},
     {"schema_invalid",
      "The answer did not match the schema: read the partial, simplify the schema."},
-    {"stalled", "The engine stopped making tokens and was replaced: submit again."},
+    {"stalled",
+     "The engine stopped making tokens and was replaced: submit with continue_from this job and "
+     "mode resume, or submit again."},
     {"engine_error", "Call health to see the engine's state."},
     {"out_of_memory", "It did not fit into memory: submit a smaller prompt or smaller budgets."},
     {"storage", "The daemon could not write its database: free disk space."},
@@ -382,7 +394,9 @@ ToolResult no_answer_result(const ToolContext& context, ToolCall& call, json::ob
     if (state == "interrupted") {
       if (!has_field(object_of(envelope, "error"), "message"))
         text += " The daemon stopped or died while it ran.";
-      text += " To get an answer, ask again; a job given to submit goes on by itself.";
+      text +=
+          " To get an answer, submit with continue_from this job and mode resume, or ask again; a "
+          "job given to submit goes on by itself.";
     }
   } else {
     text = fmt::format("Job {} is still {}: it has no answer yet.", id, state_words(envelope));

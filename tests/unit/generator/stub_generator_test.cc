@@ -149,6 +149,26 @@ TEST_F(Stub, EndlessThinkingRunsIntoItsBudget) {
   EXPECT_EQ(run(stub, 2, r)->heard().ended.at(0).usage.reasoning_tokens, 7);
 }
 
+TEST_F(Stub, ARunThatResumesGoesOnWhereverItWasCutAlsoBehindAForcedClose) {
+  GenerationRequest r = ask("[[stub think=30 tokens=10 rate=1000000]]");
+  r.budgets.max_reasoning_tokens = 6;
+  r.on_limit = OnLimit::answer;
+  const test::Heard whole = run(stub, 1, r)->heard();
+  const auto tokens = whole.tokens();
+  ASSERT_EQ(tokens.size(), 16u);
+  r.on_limit = OnLimit::stop;  // closed by a wish that the second run does not know of
+  for (std::size_t cut = 7; cut <= tokens.size(); ++cut) {
+    r.resume.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(cut));
+    const test::Heard rest = run(stub, 1 + cut, r)->heard();
+    EXPECT_EQ(rest.ended.at(0).finish, Finish::end_token) << cut;
+    EXPECT_TRUE(rest.ended[0].forced_answer) << cut;
+    EXPECT_EQ(rest.text(Channel::reasoning), "") << cut;
+    const std::string answer = whole.text(Channel::answer);
+    EXPECT_TRUE(answer.ends_with(rest.text(Channel::answer))) << cut;
+    EXPECT_EQ(rest.tokens().size(), tokens.size() - cut) << cut;
+  }
+}
+
 TEST_F(Stub, ALoopIsNoticedUnlessTheEndIsIgnored) {
   GenerationRequest r = ask("[[stub tokens=3000 think=3 fault=loop after=10 rate=1000000]]");
   const test::Heard h = run(stub, 1, r)->heard();
