@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "daemon/api/api.h"
 #include "daemon/api/error_map.h"
@@ -23,6 +25,7 @@
 #include "daemon/runtime/options.h"
 #include "daemon/runtime/restart.h"
 #include "daemon/runtime/signals.h"
+#include "daemon/runtime/started_with.h"
 #include "engine/base/log.h"
 #include "engine/base/sentence.h"
 #include "engine/generator/worker_generator.h"
@@ -101,11 +104,13 @@ std::string warning_at_start(const Generator& generator) {
 
 /// Serves until a signal comes. An error means that the start failed.
 Result<void> serve(const Places& places, const Config& config,
-                   const Result<std::filesystem::path>& model, StartReport& report) {
+                   const Result<std::filesystem::path>& model,
+                   const std::vector<std::string>& words, StartReport& report) {
   const Clock& clock = system_clock();
   set_effort_aliases(effort_aliases(config));
   TRY(const InstanceLock lock, InstanceLock::acquire(places.lock));
   ::unlink(places.stopped_marker.c_str());  // whoever starts it wants it to run
+  const StartedWith started_with(places.started_with, words);
   TRY(const std::string api_key, load_or_make_api_key(places.key_file));
 
   Server server(config.http);  // outlives everything that may still hold a request
@@ -188,6 +193,8 @@ int run(int argc, char** argv) {
   if (options.check_config && !model && !config->engine.model.empty()) return failed(model.error());
   if (options.print_config || options.check_config) return 0;
 
+  const std::vector<std::string> words =
+      words_to_keep(argc, argv, std::filesystem::current_path(ec));
   ::umask(0077);
   set_process_limits();
   if (auto made = make_directories(*places); !made) return failed(made.error());
@@ -202,7 +209,7 @@ int run(int argc, char** argv) {
                       : level == "warn"  ? LogLevel::warn
                       : level == "error" ? LogLevel::error
                                          : LogLevel::info);
-  const auto served = serve(*places, *config, model, report);
+  const auto served = serve(*places, *config, model, words, report);
   return served ? 0 : failed(served.error());
 }
 }  // namespace

@@ -153,7 +153,11 @@ int stop(Context& context, const Options& options) {
                      found->daemon),
          fmt::format("kill -CONT {} and stop it again, or: ponder stop --now", found->daemon)});
   // The marker first: a client that asks while the daemon goes must not start the next one.
-  if (auto marked = write_marker(places); !marked) return context.failed(marked.error());
+  // On a full disk it stops all the same, and says that clients were not told.
+  if (auto marked = write_marker(places); !marked) {
+    if (found->daemon == 0) return context.failed(marked.error());
+    context.say("ponder: " + marked.error().message + "; a client may start the daemon again");
+  }
   if (found->daemon == 0 && options.quiet) return kDone;
   if (found->daemon == 0)
     return report(context, *found, true,

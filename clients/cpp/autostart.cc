@@ -21,6 +21,7 @@
 #include "clients/cpp/instance_lock.h"
 #include "clients/cpp/shell_words.h"
 #include "engine/base/clock.h"
+#include "engine/base/json.h"
 #include "engine/base/unique_fd.h"
 #include "engine/base/utf8.h"
 
@@ -108,6 +109,23 @@ bool is_about_storage(std::string_view sentence) {
   return false;
 }
 
+/// The words that the daemon before this one was started with, if it did not end by itself. What
+/// cannot be read is as good as none.
+std::vector<std::string> words_of_the_last(const Places& places) {
+  constexpr std::size_t kMost = 64 << 10;
+  const UniqueFd fd(
+      ::open(places.started_with.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  std::string text(kMost, '\0');
+  const ssize_t n = fd ? ::pread(fd.get(), text.data(), text.size(), 0) : 0;
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  std::vector<std::string> words;
+  const auto value = parse_json(text);
+  if (!value || !value->is_array()) return {};
+  for (const json::value& word : value->as_array())
+    if (word.is_string()) words.emplace_back(word.as_string());
+  return words;
+}
+
 /// Runs `ponderd --detach` with nothing of ours but the environment: default signals, no terminal,
 /// no descriptor but `said` as its stdout and stderr, a session of its own.
 Result<pid_t> spawn_ponderd(const fs::path& program, const Places& places, int said) {
@@ -116,6 +134,8 @@ Result<pid_t> spawn_ponderd(const fs::path& program, const Places& places, int s
     words.push_back("--home");
     words.push_back(places.state_dir.string());
   }
+  for (std::string& word : words_of_the_last(places))
+    words.push_back(std::move(word));
   std::vector<char*> argv;
   for (std::string& word : words)
     argv.push_back(word.data());

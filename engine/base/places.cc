@@ -33,6 +33,7 @@ Places in_state_dir(Places p) {
   p.key_file = p.state_dir / "api-key";
   p.logs_dir = p.state_dir / "logs";
   p.stopped_marker = p.state_dir / "stopped";
+  p.started_with = p.state_dir / "started-with";
   return p;
 }
 }  // namespace

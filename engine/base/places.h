@@ -18,6 +18,7 @@ struct Places {
   std::filesystem::path key_file;        ///< api-key
   std::filesystem::path logs_dir;        ///< logs/
   std::filesystem::path stopped_marker;  ///< exists while the owner has stopped the daemon
+  std::filesystem::path started_with;    ///< the command line of the daemon that runs, or crashed
   bool explicit_home = false;            ///< --home or PONDER_HOME was given
 };
 

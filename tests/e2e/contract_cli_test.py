@@ -122,6 +122,25 @@ def _cmdline(path):
         return b""
 
 
+def a_crash_changes_no_model():
+    """Killed, the daemon comes back with the command line it had; stopped cleanly, with the settings."""
+    home = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
+    subprocess.run([BIN / "ponderd", "--home", home, "--engine", "stub", "--port", "0", "--detach"], check=True, timeout=60,
+                   env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    model = lambda: document(ponder("--home", home, "health", "--json"), 0)["model"]["id"]
+    check(model() == "stub", "the stub runs")
+    os.kill(int((home / "ponderd.lock").read_text()), signal.SIGKILL)
+    expect(ponder("--home", home, "submit", "[[stub tokens=1]] x"), 0)
+    check(model() == "stub", f"after kill -9 it is {model()}")
+    expect(ponder("--home", home, "serve", "--no-such-option"), 2)
+    expect(ponder("--home", home, "stop"), 0)
+    check(not (home / "started-with").exists(), "a clean end leaves no command line behind")
+    check((home / "stopped").exists(), "the owner's mark is there")
+    expect(ponder("--home", home, "serve", "--no-such-option"), 2)
+    check((home / "stopped").exists(), "a wrong command line takes no mark back")
+    end(home)
+
+
 def stop_and_start():
     home = stub_home()
     expect(ponder("--home", home, "stop", "--dry-run"), 0, err="no daemon")
@@ -484,6 +503,7 @@ def main():
     commands_that_look_never_start()
     a_daemon_that_cannot_start()
     sixteen_at_once()
+    a_crash_changes_no_model()
     stop_and_start()
     places()
     over_tcp()

@@ -1,5 +1,6 @@
 // Lock, key, detaching: what a start does before it serves.
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 #include "daemon/runtime/network.h"
 #include "daemon/runtime/no_model.h"
 #include "daemon/runtime/options.h"
+#include "daemon/runtime/started_with.h"
 #include "engine/base/ids.h"
 
 namespace ponder::daemon {
@@ -208,6 +210,27 @@ ParsedOptions parse(std::vector<std::string> words) {
   for (std::string& word : words)
     argv.push_back(word.data());
   return parse_options(static_cast<int>(argv.size()), argv.data(), "ponderd 1");
+}
+
+TEST(StartedWith, KeepsTheWordsThatMakeTheSameDaemonAgain) {
+  const char* argv[] = {"ponderd",   "--detach", "--home",  "/h",       "--model", "m/x.gguf",
+                        "--ctx=512", "--config", "/c.toml", "--engine", "stub"};
+  EXPECT_THAT(words_to_keep(11, argv, "/work"),
+              testing::ElementsAre("--model", "/work/m/x.gguf", "--ctx=512", "--config", "/c.toml",
+                                   "--engine", "stub"));
+}
+
+TEST(StartedWith, IsThereUntilTheCleanEnd) {
+  const std::filesystem::path file =
+      std::filesystem::path(testing::TempDir()) / "started-with-test";
+  {
+    const StartedWith kept(file, {"--ctx", "512"});
+    std::ifstream in(file);
+    std::string line;
+    std::getline(in, line);
+    EXPECT_EQ(line, R"(["--ctx","512"])");
+  }
+  EXPECT_FALSE(std::filesystem::exists(file));
 }
 
 TEST(Options, AreReadInAnyOrder) {

@@ -149,8 +149,9 @@ TEST(LocalThreads, TheEndAnswersWhatWasAskedAndCancelsWhatRuns) {
           ++plans;
         });
       }
-      if (round % 2 == 1)
+      if (round % 2 == 1) {
         EXPECT_TRUE(sinks[0]->wait([](const test::Heard& h) { return !h.deltas.empty(); }));
+      }
     }
     EXPECT_EQ(plans, 4);
     for (const auto& sink : sinks) {
