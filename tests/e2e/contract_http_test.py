@@ -142,7 +142,7 @@ def envelopes():
         same((done["answer"], done["truncated"], done["next_offset"]), (text["text"], False, None), "the answer")
         same(done["total_chars"], len(text["text"]), "total_chars")
         same((done["tokens"]["reasoning"], done["tokens"]["answer"], done["tokens"]["cached"]), (2, 3, 0), "tokens")
-        same((done["effort_requested"], done["effort"], done["effort_by"]), ("medium", "medium", "template"), "effort")
+        same((done["effort_requested"], done["effort"], done["effort_by"]), ("high", "medium", "template"), "effort")
         same((done["model"], done["model_class"], done["device"]), ("stub", "user", "cpu"), "model")
         same((done["attempt"], done["pinned"], done["forced_answer"]), (1, False, False), "attempt, pinned, forced")
         check(done["reasoning_chars"] > 0 and done["build"] and done["run_s"] is not None, "reasoning, build, run_s")

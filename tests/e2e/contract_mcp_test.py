@@ -260,18 +260,22 @@ def arguments(home, work):
     child = server.job("submit", task="[[stub tokens=1]] second", continue_from=done, mode="follow_up")[0]
     check(child["parent_id"] == done, f"a continuation names its parent: {child}")
     server.bad("submit", "follow_up", continue_from=done, mode="resume")
-    cut = server.job("submit", task="[[stub think=60 tokens=9]] cut", max_reasoning_tokens=8)[0]["job_id"]
-    server.job("status", job_id=cut, wait_s=20)
-    for mode, forced in (("resume", False), ("answer_now", True)):
-        child = server.job("submit", continue_from=cut, mode=mode)[0]
+
+    def ended(job_id):
         end = time.monotonic() + 30
-        while child["state"] in ("queued", "running") and time.monotonic() < end:
-            child = server.job("status", job_id=child["job_id"], wait_s=5)[0]
+        while True:
+            job = server.job("status", job_id=job_id, wait_s=5)[0]
+            if job["state"] not in ("queued", "running") or time.monotonic() > end:
+                return job
+
+    cut = server.job("submit", task="[[stub think=60 tokens=9]] cut", max_reasoning_tokens=8)[0]["job_id"]
+    check(ended(cut)["reason"] == "reasoning_exhausted", "a job to go on from")
+    for mode, forced in (("resume", False), ("answer_now", True)):
+        child = ended(server.job("submit", continue_from=cut, mode=mode)[0]["job_id"])
         check((child["state"], child["parent_id"], bool(child["forced_answer"])) == ("completed", cut, forced),
               f"{mode} goes on from a cut job: {child}")
     data = server.job("submit", task="[[stub think=60 tokens=9]] limit", max_reasoning_tokens=8, on_limit="answer")[0]
-    server.job("status", job_id=data["job_id"], wait_s=20)
-    check(server.job("status", job_id=data["job_id"], wait_s=20)[0]["forced_answer"] is True, "on_limit answer answers")
+    check(ended(data["job_id"])["forced_answer"] is True, "on_limit answer answers")
     server.end()
 
 
