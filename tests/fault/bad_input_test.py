@@ -110,7 +110,7 @@ def over_mcp(daemon, kept):
                             ("result", {"job_id": kept, "part": "all"}), ("status", {"job_id": "zzzzzzzzzzzzzzzzzzzzzzzzzz"}),
                             ("submit", {"task": "x", "nonsense": 1}), ("cancel", {}),
                             ("submit", {"task": "x", "continue_from": kept, "mode": "resume"}),
-                            ("submit", {"task": "x", "on_limit": "answer"}),
+                            ("submit", {"task": "x", "on_limit": "perhaps"}),
                             ("ask", {"question": "x", "files": ["/etc/passwd"]}), ("ask", {"question": "x", "files": ["../x"]})):
         result = mcp.tool(name, **arguments)
         text = (result.get("content") or [{}])[0].get("text", "")

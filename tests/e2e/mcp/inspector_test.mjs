@@ -35,7 +35,7 @@ await withDaemon(async ({ home, workspace }) => {
   assert.equal(list.code, 0, `the schemas are portable: ${list.stderr}`);
   assert.equal((list.output.result ?? list.output).tools.length, 6);
   await lifeOfJobs(call, { workspace });
-  failure(await call('submit', { task: 'x', mode: 'resume' }), 'follow_up');
+  failure(await call('submit', { task: 'x', mode: 'resume' }), 'continue_from');
   const unknown = await run('--method', 'tools/call', '--tool-name', 'nothing');
   assert.notEqual(unknown.code, 0);
 });

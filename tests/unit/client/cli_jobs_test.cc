@@ -134,9 +134,9 @@ TEST_F(SubmitTest, BadInputIsRefusedBeforeTheDaemonIsAsked) {
 
 TEST_F(SubmitTest, WordsThatAreNoneNameOnlyWhatWorks) {
   EXPECT_THAT(run_ponder({"submit", "x", "--mode", "z"}).err,
-              HasSubstr("--mode must be follow_up "));
+              HasSubstr("--mode must be follow_up, resume or answer_now"));
   EXPECT_THAT(run_ponder({"submit", "x", "--on-limit", "z"}).err,
-              HasSubstr("--on-limit must be stop "));
+              HasSubstr("--on-limit must be stop or answer"));
   EXPECT_TRUE(server_->seen().empty());
 }
 
