@@ -197,7 +197,8 @@ json::array encode_logprob(std::int32_t id, double logprob, std::string_view byt
 json::array encode_logprobs(const std::vector<TokenLogprobs>& all) {
   json::array out;
   for (const TokenLogprobs& one : all) {
-    json::array row{encode_logprob(one.id, one.logprob, one.bytes)};
+    json::array row;  // not braces: compilers differ on whether they nest one array or copy it
+    row.push_back(encode_logprob(one.id, one.logprob, one.bytes));
     for (std::size_t i = 0; i < one.top.size(); ++i)
       row.push_back(encode_logprob(one.top[i].first, one.top[i].second,
                                    i < one.top_bytes.size() ? one.top_bytes[i] : ""));

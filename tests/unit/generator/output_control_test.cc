@@ -283,8 +283,9 @@ TEST_F(Control, NoCutInOrAroundAForcedClosingIsHeard) {
   request.on_limit = OnLimit::answer;
   const std::pair<std::int64_t, const char*> cases[] = {
       {1000, "I wonder<|im_end|>"}, {30, "on. and 9 on "}, {3, "on and on "}};
-  for (const auto& [budget, thought] : cases) {
-    plan.reasoning_budget = budget;
+  for (const auto& one : cases) {
+    plan.reasoning_budget = one.first;
+    const char* const thought = one.second;
     const auto run_on = [&](const std::shared_ptr<Transcript>& to, std::size_t most, bool cancel) {
       OutputStream out(tokenizer, request, plan, true, to, std::chrono::steady_clock::now());
       Thinker model = thinker(thought);

@@ -69,15 +69,17 @@ std::vector<FromWorker> from_worker() {
 TEST(Protocol, DecodeUndoesEncode) {
   for (const ToWorker& message : to_worker()) {
     const std::string bytes = encode(message).value();
-    const ToWorker back = decode_to_worker(frame_of(bytes)).value();
-    EXPECT_EQ(back.index(), message.index());
-    EXPECT_EQ(encode(back).value(), bytes);
+    const auto back = decode_to_worker(frame_of(bytes));
+    ASSERT_TRUE(back) << back.error().message << " in " << bytes.substr(5);
+    EXPECT_EQ(back->index(), message.index());
+    EXPECT_EQ(encode(*back).value(), bytes);
   }
   for (const FromWorker& message : from_worker()) {
     const std::string bytes = encode(message).value();
-    const FromWorker back = decode_from_worker(frame_of(bytes)).value();
-    EXPECT_EQ(back.index(), message.index());
-    EXPECT_EQ(encode(back).value(), bytes);
+    const auto back = decode_from_worker(frame_of(bytes));
+    ASSERT_TRUE(back) << back.error().message << " in " << bytes.substr(5);
+    EXPECT_EQ(back->index(), message.index());
+    EXPECT_EQ(encode(*back).value(), bytes);
   }
 }
 
