@@ -26,10 +26,9 @@ class TaskThread {
     thread_.join();
   }
   void post(std::function<void()> task) {
-    {
-      const std::lock_guard lock(mutex_);
-      tasks_.push_back(std::move(task));
-    }
+    // Told under the lock: what the task does may let another thread destroy this one.
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
     wake_.notify_all();
   }
 
