@@ -31,7 +31,7 @@ int go_on(Context& context, JobInput& input, bool answer_now) {
 Action declare_continue(Arguments& arguments) {
   auto input = std::make_shared<JobInput>();
   auto answer_now = std::make_shared<bool>(false);
-  arguments.words("ID [TEXT]", input->words, 1, 0, "the job, and the next turn if there is one");
+  arguments.words("ID_AND_TEXT", input->words, 1, 0, "the job, and the next turn if there is one");
   arguments.flag("--answer-now", *answer_now,
                  "stop thinking and answer; the same as --mode answer_now");
   declare_job_options(arguments, *input);
