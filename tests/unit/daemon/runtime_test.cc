@@ -215,9 +215,9 @@ ParsedOptions parse(std::vector<std::string> words) {
 TEST(StartedWith, KeepsTheWordsThatMakeTheSameDaemonAgain) {
   const char* argv[] = {"ponderd",   "--detach", "--home",  "/h",       "--model", "m/x.gguf",
                         "--ctx=512", "--config", "/c.toml", "--engine", "stub"};
-  EXPECT_THAT(words_to_keep(11, argv, "/work"),
-              testing::ElementsAre("--model", "/work/m/x.gguf", "--ctx=512", "--config", "/c.toml",
-                                   "--engine", "stub"));
+  EXPECT_THAT(words_to_keep(11, argv, "/models"),
+              testing::ElementsAre("--model", "/models/m/x.gguf", "--ctx=512", "--config",
+                                   "/c.toml", "--engine", "stub"));
 }
 
 TEST(StartedWith, IsThereUntilTheCleanEnd) {
