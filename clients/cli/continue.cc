@@ -1,7 +1,6 @@
 // ponder continue: a new job that goes on from an earlier one. Without a text that one goes on
 // where it was cut; with a text, the text is the next turn.
 #include "clients/cli/commands.h"
-#include "clients/cli/envelope.h"
 #include "clients/cli/job_input.h"
 
 namespace ponder::cli {
@@ -14,17 +13,7 @@ int go_on(Context& context, JobInput& input, bool answer_now) {
   input.words.erase(input.words.begin());
   // Stdin is a text only where "-" says so: a job is resumed without one, also in a script.
   if (input.mode.empty()) input.mode = input.words.empty() ? "resume" : "follow_up";
-  auto daemon = context.daemon(Start::allowed);
-  if (!daemon) return context.failed(daemon.error());
-  const auto job = post_job(context, *daemon, input, "batch", &context.interrupt());
-  if (!job) return context.failed(job.error());
-  if (context.json()) {
-    context.document(*job);
-    return kDone;
-  }
-  context.out(text_at(*job, "job_id") + "\n");
-  context.note(text_at(*job, "note"));
-  return kDone;
+  return queue_job(context, input);
 }
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "clients/cli/job_input.h"
 
+#include "clients/cli/envelope.h"
+
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -212,6 +214,22 @@ Result<json::object> post_job(Context& context, client::DaemonClient& daemon, Jo
     return fail(ErrorCode::unreachable, "what listens there does not answer as a Ponder daemon",
                 "check PONDER_URL or --home");
   return std::move(response.body.as_object());
+}
+
+int queue_job(Context& context, JobInput& input) {
+  auto daemon = context.daemon(Start::allowed);
+  if (!daemon) return context.failed(daemon.error());
+  const auto job = post_job(context, *daemon, input, "batch", &context.interrupt());
+  if (!job) return context.failed(job.error());
+  if (context.json()) {
+    context.document(*job);
+    return kDone;
+  }
+  context.out(text_at(*job, "job_id") + "\n");
+  context.note(text_at(*job, "note"));
+  // For people: in a script every line on stderr is a line too many.
+  if (context.terminal().err_is_terminal()) context.note(text_at(*job, "warning"));
+  return kDone;
 }
 
 }  // namespace ponder::cli

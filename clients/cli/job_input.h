@@ -35,4 +35,7 @@ Result<std::string> read_input(const std::string& path, std::size_t bytes_max);
 Result<json::object> post_job(Context& context, client::DaemonClient& daemon, JobInput& input,
                               const std::string& kind, client::Interrupt* interrupt);
 
+/// Submits a batch job and prints its id, or the envelope with --json; the exit code.
+int queue_job(Context& context, JobInput& input);
+
 }  // namespace ponder::cli
