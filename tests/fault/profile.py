@@ -1,0 +1,21 @@
+"""Two sizes of every harness, and its figures in one form.
+
+The short profile runs in scripts/test, the full one (PONDER_SOAK=1) in scripts/soak, which collects
+the FIGURE lines of all harnesses into the table of docs/reliability.md.
+"""
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+FULL = os.environ.get("PONDER_SOAK") == "1"
+
+
+def size(short, full):
+    """How much of it: `short` in scripts/test, `full` in scripts/soak."""
+    return full if FULL else short
+
+
+def figure(promise, what, value, bound):
+    """One measured figure: the promise's number, what was counted, what it may be at most or least."""
+    print(f"FIGURE | {promise} | {what} | {value} | {bound} |", flush=True)
