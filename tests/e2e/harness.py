@@ -71,10 +71,13 @@ class Reply:
 
 
 class Daemon:
-    """A ponderd of its own. `arguments` are added to `ponderd --home HOME --port 0`."""
+    """A ponderd of its own. `arguments` are added to `ponderd --home HOME --port 0`. `environment` is
+    added to its environment, `before` stands before the program (such as strace and its options)."""
 
-    def __init__(self, *arguments, home=None, program=BIN / "ponderd"):
+    def __init__(self, *arguments, home=None, program=BIN / "ponderd", environment=None, before=()):
         self.program = program
+        self.environment = dict(environment or {})
+        self.before = list(before)
         self.home = pathlib.Path(home or tempfile.mkdtemp(prefix="ponder-e2e-"))
         self.own_home = home is None
         self.arguments = list(arguments)
@@ -85,8 +88,8 @@ class Daemon:
     def start(self, wait_ready=True):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program, "--home", self.home, "--port", "0", *self.arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                [*self.before, self.program, "--home", self.home, "--port", "0", *self.arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.environment})
         if wait_ready:
             wait_until(lambda: self.try_health().get("state") in ("ready", "busy"), 30, "the daemon is ready")
         return self
@@ -159,6 +162,14 @@ class Daemon:
             print("--- the daemon's log\n" + self.log.read_text(errors="replace")[-4000:], flush=True)
         if self.own_home:
             shutil.rmtree(self.home, ignore_errors=True)
+
+
+def planted_sqlite(bug):
+    """The environment of a ponderd with this bug of tests/fault/planted_sqlite.cc; none: without."""
+    library = BIN.parent / "tests" / "libplanted_sqlite.so"
+    if bug and not library.exists():
+        sys.exit(f"{library} is missing: build the target planted_sqlite")
+    return {"LD_PRELOAD": str(library), "PONDER_PLANTED": bug} if bug else {}
 
 
 def cli(home, *arguments, stdin=None, timeout=90, env=None):

@@ -1,0 +1,145 @@
+// Plants one bug between ponderd and SQLite, so that a harness can be shown to find it: preload
+// this library and name the bug in PONDER_PLANTED (unset or unknown: nothing is changed).
+//
+//   LD_PRELOAD=build/release/tests/libplanted_sqlite.so PONDER_PLANTED=late_commit ponderd ...
+//
+//   late_commit      COMMIT says that it is done before it is; the next BEGIN does it
+//   two_commits      the end of a job in two transactions: the row, then its event
+//   no_fence         the writes of an attempt that was taken away count (id, claim, instance
+//   unasked) synchronous_off  nothing is ever synced normal_accept    what must be FULL is NORMAL:
+//   accepted jobs, ends, cancels lost_key         the idempotency key is not stored lost_cancel the
+//   wish to cancel a running job is not stored few_orphans      a start moves on no more than 100
+//   rows of a dead daemon always_death     every job that comes back counts an attempt never_death
+//   no job that comes back counts one
+//
+// It stands in for the few entry points that jobs/store/sqlite.cc calls, and passes all else on.
+#include <dlfcn.h>
+#include <sqlite3.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace {
+
+const std::string& planted() {
+  static const std::string name = [] {
+    const char* value = std::getenv("PONDER_PLANTED");
+    return std::string(value ? value : "");
+  }();
+  return name;
+}
+bool is(const char* bug) {
+  return planted() == bug;
+}
+
+/// The function that this library stands in front of.
+template <class Function>
+Function* real(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+struct Change {
+  const char* bug;
+  const char* from;
+  const char* to;
+};
+// Every parameter stays in use, so that what is bound to it is still taken.
+constexpr Change kChanges[] = {
+    {"no_fence", "AND state = 'running' AND claims = ?2 AND instance = ?3",
+     "AND (?2 IS ?2) AND (?3 IS ?3)"},
+    {"synchronous_off", "PRAGMA synchronous = FULL", "PRAGMA synchronous = OFF"},
+    {"synchronous_off", "PRAGMA synchronous = NORMAL", "PRAGMA synchronous = OFF"},
+    {"normal_accept", "PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL"},
+    {"lost_key", "VALUES (?1, ?2, 'queued', ?3, ?4, ?5, ",
+     "VALUES (?1, ?2, 'queued', ?3, ?4, nullif(?5, ?5), "},
+    {"lost_cancel", "SET cancel_requested = 1", "SET cancel_requested = cancel_requested"},
+    {"few_orphans", "AND instance <> ?1 ORDER BY seq", "AND instance <> ?1 ORDER BY seq LIMIT 100"},
+    {"always_death", "instance = NULL, deaths = deaths + ?4",
+     "instance = NULL, deaths = deaths + max(?4, 1)"},
+    {"never_death", "instance = NULL, deaths = deaths + ?4",
+     "instance = NULL, deaths = deaths + min(?4, 0)"},
+};
+
+std::string changed(std::string sql) {
+  for (const Change& change : kChanges) {
+    if (!is(change.bug)) continue;
+    if (const auto at = sql.find(change.from); at != sql.npos)
+      sql.replace(at, std::strlen(change.from), change.to);
+  }
+  return sql;
+}
+
+std::mutex mutex;                      // SQLite is used by one thread; the harness's own take turns
+std::set<sqlite3*> uncommitted;        // late_commit: said to be done
+std::set<sqlite3_stmt*> ends_of_jobs;  // two_commits
+
+int exec(sqlite3* db, const char* sql) {
+  return real<decltype(sqlite3_exec)>("sqlite3_exec")(db, sql, nullptr, nullptr, nullptr);
+}
+
+/// late_commit: what was put off is done now.
+void commit_late(sqlite3* db) {
+  {
+    const std::lock_guard lock(mutex);
+    if (uncommitted.erase(db) == 0) return;
+  }
+  exec(db, "COMMIT");
+}
+}  // namespace
+
+extern "C" {
+
+int sqlite3_exec(sqlite3* db, const char* sql, int (*row)(void*, int, char**, char**),
+                 void* argument, char** message) {
+  commit_late(db);
+  if (is("late_commit") && std::strcmp(sql, "COMMIT") == 0) {
+    const std::lock_guard lock(mutex);
+    uncommitted.insert(db);
+    return SQLITE_OK;
+  }
+  return real<decltype(sqlite3_exec)>("sqlite3_exec")(db, changed(sql).c_str(), row, argument,
+                                                      message);
+}
+
+int sqlite3_prepare_v3(sqlite3* db, const char* sql, int bytes, unsigned flags,
+                       sqlite3_stmt** statement, const char** tail) {
+  const auto prepare = real<decltype(sqlite3_prepare_v3)>("sqlite3_prepare_v3");
+  if (planted().empty() || tail) return prepare(db, sql, bytes, flags, statement, tail);
+  const std::string given = bytes < 0 ? std::string(sql) : std::string(sql, ::strnlen(sql, bytes));
+  const std::string text = changed(given);
+  const int code = prepare(db, text.c_str(), -1, flags, statement, tail);
+  if (code == SQLITE_OK && given.find("SET state = ?4, reason = ?5") != given.npos) {
+    const std::lock_guard lock(mutex);
+    ends_of_jobs.insert(*statement);
+  }
+  return code;
+}
+
+int sqlite3_step(sqlite3_stmt* statement) {
+  const int code = real<decltype(sqlite3_step)>("sqlite3_step")(statement);
+  if (code != SQLITE_DONE || !is("two_commits")) return code;
+  {
+    const std::lock_guard lock(mutex);
+    if (ends_of_jobs.count(statement) == 0) return code;
+  }
+  sqlite3* db = sqlite3_db_handle(statement);
+  exec(db, "COMMIT");
+  exec(db, "BEGIN IMMEDIATE");
+  return code;
+}
+
+int sqlite3_wal_checkpoint_v2(sqlite3* db, const char* name, int mode, int* frames, int* moved) {
+  commit_late(db);
+  return real<decltype(sqlite3_wal_checkpoint_v2)>("sqlite3_wal_checkpoint_v2")(db, name, mode,
+                                                                                frames, moved);
+}
+
+int sqlite3_close(sqlite3* db) {
+  commit_late(db);
+  return real<decltype(sqlite3_close)>("sqlite3_close")(db);
+}
+}
