@@ -57,7 +57,7 @@ QueueActor::QueueActor(Options options, Generator& generator, const Clock& clock
       // Another user of the same generator has other numbers.
       next_generation_(random_u64() & ~std::uint64_t{0xffffffff}),
       store_(std::move(store)),
-      thread_(clock) {
+      thread_(clock, options_.executor) {
   door_->actor = this;
 }
 
@@ -275,7 +275,7 @@ QueueStatus QueueActor::status() const {
 void QueueActor::stop() {
   const std::lock_guard lock(stop_mutex_);
   auto stopped = std::make_shared<std::promise<void>>();
-  if (thread_.post([this, stopped] { begin_stop(stopped); })) stopped->get_future().wait();
+  if (thread_.post([this, stopped] { begin_stop(stopped); })) thread_.wait(stopped->get_future());
   thread_.stop();
 }
 

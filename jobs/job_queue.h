@@ -21,6 +21,8 @@
 
 namespace ponder::jobs {
 
+class ManualExecutor;
+
 struct Options {
   std::filesystem::path database;
   int max_queued = 1000;       ///< queued jobs of both lanes; beyond it submit is queue_full
@@ -40,6 +42,8 @@ struct Options {
   std::function<void(const std::string& id, State state)> on_end = {};
   int plan_timeout_ms = 3000;  ///< submit waits this long for the generator's exact count
   int end_grace_ms = 5000;     ///< a cancelled generation that does not end is given up then
+  /// For simulations: no thread is made, the holder runs the queue (jobs/queue_thread.h).
+  ManualExecutor* executor = nullptr;
 };
 
 /// What changed the answer of submit().

@@ -7,8 +7,21 @@
 
 namespace ponder::jobs {
 
+void ManualExecutor::run() {
+  if (thread_) thread_->run_ready();
+}
+
+std::optional<std::int64_t> ManualExecutor::next_due_ms() const {
+  if (!thread_ || thread_->timers_.empty()) return {};
+  return thread_->timers_.begin()->first.first;
+}
+
 void QueueThread::start() {
   CHECK(!thread_.joinable());
+  if (manual_) {
+    manual_->thread_ = this;
+    return;
+  }
   // Held until thread_ is set, so that the first task already knows its thread.
   const std::lock_guard lock(mutex_);
   thread_ = std::thread([this] { loop(); });
@@ -30,9 +43,22 @@ void QueueThread::stop() {
     stopping_ = true;
   }
   wake_.notify_one();
+  if (manual_ && manual_->thread_ == this) {
+    run_ready();
+    manual_->thread_ = nullptr;
+  }
   if (thread_.joinable()) {
     CHECK(!is_current());
     thread_.join();
+  }
+}
+
+void QueueThread::wait(std::future<void> done) {
+  if (!manual_) return done.wait();
+  for (;;) {
+    run_ready();
+    if (done.wait_for(std::chrono::seconds(0)) == std::future_status::ready) return;
+    manual_->pass_time();
   }
 }
 
@@ -48,6 +74,23 @@ void QueueThread::fire_due() {
     Task task = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
     task();
+  }
+}
+
+void QueueThread::run_ready() {
+  for (;;) {
+    std::deque<Task> batch;
+    {
+      const std::lock_guard lock(mutex_);
+      batch.swap(inbox_);
+    }
+    const bool due = !timers_.empty() && timers_.begin()->first.first <= clock_.steady_ms();
+    if (batch.empty() && !due) return;
+    for (Task& task : batch) {
+      task();
+      task = nullptr;
+    }
+    fire_due();
   }
 }
 

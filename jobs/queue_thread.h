@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,12 +16,31 @@
 
 namespace ponder::jobs {
 
+class QueueThread;
+
+/// Instead of the queue's thread, for simulations: its holder runs the queue by hand, on a thread
+/// of its choice, and so owns the order of things and the clock.
+class ManualExecutor {
+ public:
+  /// Runs what was posted and the timers that are due, until nothing is left to do now.
+  void run();
+  /// When the next timer is due (steady clock); unset: there is none.
+  std::optional<std::int64_t> next_due_ms() const;
+  /// Called again and again while JobQueue::stop() waits: moves the clock on.
+  std::function<void()> pass_time = [] {};
+
+ private:
+  friend class QueueThread;
+  QueueThread* thread_ = nullptr;
+};
+
 class QueueThread {
  public:
   using Task = std::function<void()>;
   using TimerId = std::pair<std::int64_t, std::uint64_t>;  ///< due time, number
 
-  explicit QueueThread(const Clock& clock) : clock_(clock) {}
+  explicit QueueThread(const Clock& clock, ManualExecutor* manual = nullptr)
+      : clock_(clock), manual_(manual) {}
   ~QueueThread() { stop(); }
 
   void start();
@@ -27,6 +48,8 @@ class QueueThread {
   bool post(Task task);
   /// Runs what was posted before, then ends the thread. Not from the queue thread itself.
   void stop();
+  /// Until `done` is set by what this thread runs. Not from the queue thread itself.
+  void wait(std::future<void> done);
 
   /// Queue thread only.
   TimerId after(std::int64_t delay_ms, Task task);
@@ -34,10 +57,13 @@ class QueueThread {
   bool is_current() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
+  friend class ManualExecutor;
   void loop();
   void fire_due();
+  void run_ready();
 
   const Clock& clock_;
+  ManualExecutor* const manual_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Task> inbox_;  // guarded by mutex_, as is stopping_
