@@ -2,50 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
-#include <limits>
-#include <string>
 #include <thread>
 
+#include "engine/models/available_memory.h"
 #include "engine/models/registry.h"
 
 namespace ponder::models {
 namespace {
 
 constexpr std::int64_t kDefaultContext = 32768;
-constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
-
-/// The number a small system file holds, or kUnknown ("max", absent, unreadable).
-std::uint64_t number_in(const char* path) {
-  std::ifstream in(path);
-  std::uint64_t value = kUnknown;
-  return in >> value ? value : kUnknown;
-}
-
-std::uint64_t machine_memory() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  std::uint64_t kib = 0;
-  while (in >> key >> kib) {
-    std::getline(in, unit);
-    if (key == "MemAvailable:") return kib << 10;
-  }
-  return kUnknown;
-}
-
-/// What a control group may still take: its use counts page cache, which the kernel gives back.
-std::uint64_t group_memory(const char* limit_file, const char* use_file, const char* stat_file) {
-  const std::uint64_t limit = number_in(limit_file), use = number_in(use_file);
-  if (limit == kUnknown || use == kUnknown || limit >= (1ull << 60)) return kUnknown;
-  std::ifstream in(stat_file);
-  std::string key;
-  std::uint64_t value = 0, cache = 0;
-  while (in >> key >> value)
-    if (key == "inactive_file" || key == "active_file") cache += value;
-  const std::uint64_t taken = use - std::min(use, cache);
-  return limit - std::min(limit, taken);
-}
 
 }  // namespace
 
@@ -74,17 +39,8 @@ std::uint64_t arena_bytes(std::uint64_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-std::uint64_t available_memory() {
-  return std::min({machine_memory(),
-                   group_memory("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
-                                "/sys/fs/cgroup/memory.stat"),
-                   group_memory("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                                "/sys/fs/cgroup/memory/memory.stat")});
-}
-
 Result<void> check_memory(const MemoryNeed& need) {
-  const std::uint64_t available = available_memory();
+  const std::uint64_t available = available_memory().value_or(need.total);
   if (need.total <= available) return {};
   return fail(
       ErrorCode::out_of_memory,

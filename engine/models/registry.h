@@ -29,10 +29,7 @@ Result<LoadOptions> resolve(const LoadOptions& options, std::int64_t n_ctx_train
 /// What an Arena of `bytes` takes from the machine: whole pages, and 2 MiB ones from 2 MiB on.
 std::uint64_t arena_bytes(std::uint64_t bytes);
 
-/// Memory that could be had now without swapping: the least of the machine's and the control
-/// group's. UINT64_MAX where neither is known.
-std::uint64_t available_memory();
-/// out_of_memory, with the numbers, when `need` is more than that.
+/// out_of_memory, with the numbers, when `need` is more than what is available.
 Result<void> check_memory(const MemoryNeed& need);
 
 }  // namespace ponder::models

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/models/available_memory.h"
 #include "engine/run/engine_loop.h"
 #include "engine/run/marks.h"
 #include "engine/run/output_stream.h"
@@ -39,7 +40,7 @@ using Task = std::function<void()>;
 
 LoopOptions loop_options(const models::Model& model, const GeneratorOptions& options) {
   LoopOptions loop;
-  const StateBudget budget = default_state_budget(available_memory());
+  const StateBudget budget = default_state_budget(models::available_memory());
   const auto bytes_of = [](std::optional<std::int64_t> mib, std::uint64_t otherwise) {
     return mib ? static_cast<std::uint64_t>(*mib) << 20 : otherwise;
   };

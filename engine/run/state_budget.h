@@ -1,20 +1,18 @@
 #pragma once
-// How much memory saved states may take where nobody said: a share of what is free now.
+// How memory is divided where nobody said: shares of what is free once the model is loaded.
 #include <cstdint>
+#include <optional>
 
 namespace ponder::run {
 
 struct StateBudget {
-  std::uint64_t device_bytes = 0;
-  std::uint64_t host_bytes = 0;
+  std::uint64_t device_bytes = 0;  ///< saved states in use
+  std::uint64_t host_bytes = 0;    ///< their copies in host memory
 };
 
-/// Memory that this process may still take: the smaller of what the system has available and what
-/// its control group allows. 0 where neither is known.
-std::uint64_t available_memory();
-
 /// On a CPU: max(64 MiB, available / 16) but at most 4 GiB for states in use, and available / 8 but
-/// at most 8 GiB for copies. Nothing is taken until there are states.
-StateBudget default_state_budget(std::uint64_t available);
+/// at most 8 GiB for copies. Nothing is taken until there are states. Where it is not known what is
+/// available (models::available_memory), the least.
+StateBudget default_state_budget(std::optional<std::uint64_t> available);
 
 }  // namespace ponder::run
