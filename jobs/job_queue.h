@@ -74,7 +74,8 @@ struct Prune {
   bool dry_run = false;   ///< only say which
 };
 
-enum class Part { answer, reasoning, partial };
+/// `request`: the last user turn as the model reads it (context, files, task, schema).
+enum class Part { answer, reasoning, partial, request };
 struct ResultPage {
   std::string job_id;
   State state = State::queued;
@@ -84,6 +85,7 @@ struct ResultPage {
   std::int64_t total_chars = 0;
   bool truncated = false;
   std::string text;
+  std::optional<std::uint64_t> seed;  ///< of the sampling; with Part::request only
 };
 
 /// One server-sent event of a job. Positions grow; a stream resumed `after` a position misses

@@ -270,13 +270,21 @@ Result<ResultPage> QueueActor::result_now(const std::string& id, Part part, std:
   }
   const Channel channel = part == Part::reasoning ? Channel::reasoning : Channel::answer;
   std::string text;
-  if (const auto live = running_.find(id); live != running_.end()) {
+  ResultPage page;
+  if (part == Part::request) {
+    TRY(const std::string stored_request, store_->request(row.seq));
+    TRY(StoredRequest request, decode_request(stored_request));
+    const std::vector<Message>& messages = request.generation.chat.messages;
+    const auto last = std::find_if(messages.rbegin(), messages.rend(),
+                                   [](const Message& m) { return m.role == "user"; });
+    if (last != messages.rend()) text = last->content;
+    page.seed = request.generation.sampling.seed;
+  } else if (const auto live = running_.find(id); live != running_.end()) {
     text = live->second->text().of(channel);
   } else {
     TRY(const StoredText kept, text_of(row));
     text = kept.text.of(channel);
   }
-  ResultPage page;
   page.job_id = id;
   page.state = row.state;
   page.part = part;
@@ -292,7 +300,8 @@ Result<ResultPage> QueueActor::result_now(const std::string& id, Part part, std:
     page.text =
         text.substr(from, byte_offset_of(std::string_view(text).substr(from), end - offset));
   }
-  const bool whole = !page.truncated && part != Part::reasoning && is_terminal(row.state);
+  const bool whole =
+      !page.truncated && (part == Part::answer || part == Part::partial) && is_terminal(row.state);
   if (whole && row.read_ms == 0 && stored(store_->mark_read(row.seq, clock_.wall_ms())))
     arm_retention(0);
   return page;

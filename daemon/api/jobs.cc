@@ -55,8 +55,8 @@ Result<jobs::ListFilter> read_filter(const RequestHead& head) {
 }
 
 json::object page_body(const jobs::ResultPage& page) {
-  constexpr std::string_view kParts[] = {"answer", "reasoning", "partial"};
-  return {
+  constexpr std::string_view kParts[] = {"answer", "reasoning", "partial", "request"};
+  json::object body{
       {"job_id", page.job_id},
       {"state", jobs::to_string(page.state)},
       {"part", kParts[static_cast<int>(page.part)]},
@@ -65,6 +65,8 @@ json::object page_body(const jobs::ResultPage& page) {
       {"total_chars", page.total_chars},
       {"truncated", page.truncated},
       {"text", page.text}};
+  if (page.seed) body["seed"] = *page.seed;
+  return body;
 }
 
 struct PageRequest {
@@ -80,8 +82,10 @@ Result<PageRequest> read_page_request(const RequestHead& head) {
     request.part = jobs::Part::reasoning;
   } else if (part == "partial") {
     request.part = jobs::Part::partial;
+  } else if (part == "request") {
+    request.part = jobs::Part::request;
   } else if (!part.empty() && part != "answer") {
-    Error unknown{ErrorCode::bad_request, "\"part\" must be answer, reasoning or partial"};
+    Error unknown{ErrorCode::bad_request, "\"part\" must be answer, reasoning, partial or request"};
     unknown.param = "part";
     return fail(std::move(unknown));
   }
