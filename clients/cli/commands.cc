@@ -22,6 +22,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {"unpin", "let jobs be pruned again", declare_unpin},
     {"health", "whether the daemon is ready, as one integer", declare_health},
     {"models", "the model that is served and the files at hand", declare_models},
+    {"pull", "download a GGUF file into models/", declare_pull},
     {"start", "start the daemon, also after `ponder stop`", declare_start},
     {"stop", "stop the daemon and keep it stopped", declare_stop},
     {"restart", "stop and start the daemon", declare_restart},

@@ -25,6 +25,7 @@ Action declare_models(Arguments& arguments);
 Action declare_pin(Arguments& arguments);
 Action declare_prune(Arguments& arguments);
 Action declare_ps(Arguments& arguments);
+Action declare_pull(Arguments& arguments);
 Action declare_restart(Arguments& arguments);
 Action declare_result(Arguments& arguments);
 Action declare_rm(Arguments& arguments);

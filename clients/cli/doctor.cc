@@ -19,6 +19,7 @@
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/health_document.h"
+#include "clients/cli/host_notes.h"
 #include "clients/cli/run_program.h"
 #include "clients/cli/two_turn.h"
 #include "clients/cpp/instance_lock.h"
@@ -298,6 +299,9 @@ int doctor(Context& context) {
   const std::optional<std::string> served = check_daemon(checks, context, *daemon, places);
   check_model_file(checks, places, served);
   check_restarters(checks, places);
+  if (daemon->options().url.empty())
+    for (HostNote& note : host_notes(host_files()))
+      checks.push_back({note.name, "note", std::move(note.message), std::move(note.hint)});
   bool ok = true;
   json::array rows;
   for (Check& check : checks) {

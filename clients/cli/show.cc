@@ -1,9 +1,13 @@
-// ponder show: the whole envelope of one job.
+// ponder show: the whole envelope of one job; for people, also the beginning and the end of what
+// was asked and the seed.
 #include <fmt/core.h>
+
+#include <algorithm>
 
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/job_ids.h"
+#include "engine/base/utf8.h"
 
 namespace ponder::cli {
 namespace {
@@ -21,6 +25,30 @@ void append_rows(std::string& out, const std::string& prefix, const json::object
   }
 }
 
+/// `text` on one line, without its middle where it is long: context comes first, the task last.
+std::string abridged(std::string_view text) {
+  constexpr std::int64_t kHead = 100, kTail = 200;
+  const std::int64_t size = count_code_points(text);
+  std::string shown(text);
+  if (size > kHead + kTail)
+    shown = fmt::format("{} [{} characters] {}", text.substr(0, byte_offset_of(text, kHead)),
+                        size - kHead - kTail, text.substr(byte_offset_of(text, size - kTail)));
+  std::replace(shown.begin(), shown.end(), '\n', ' ');
+  return shown;
+}
+
+/// What the envelope does not hold. Nothing of an expired job, or of one at an older daemon.
+void append_request(std::string& out, client::DaemonClient& daemon, const std::string& id,
+                    client::Interrupt* interrupt) {
+  const auto page =
+      daemon.call("GET", job_target(id, "/result?part=request"), nullptr, kPromptlyMs, interrupt);
+  if (!page || !page->body.is_object()) return;
+  const json::object& request = page->body.as_object();
+  out += fmt::format("request: {}\n", abridged(text_at(request, "text")));
+  if (const json::value* seed = request.if_contains("seed"); seed && !seed->is_null())
+    out += fmt::format("seed: {}\n", to_json(*seed));
+}
+
 int show(Context& context, const std::string& word) {
   auto daemon = context.daemon(Start::never);
   if (!daemon) return context.failed(daemon.error());
@@ -34,6 +62,7 @@ int show(Context& context, const std::string& word) {
   }
   std::string rows;
   append_rows(rows, "", context.with_own_next(*job));
+  append_request(rows, *daemon, *id, &context.interrupt());
   context.out(rows);
   return kDone;
 }

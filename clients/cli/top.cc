@@ -1,4 +1,5 @@
-// ponder top: the daemon and its jobs, refreshed until Ctrl-C; into a file or pipe, once.
+// ponder top: the daemon and its jobs, refreshed until Ctrl-C; into a file or pipe and with --json,
+// once.
 #include <fmt/core.h>
 #include <poll.h>
 
@@ -16,15 +17,15 @@ namespace {
 constexpr int kJobs = 20;
 constexpr const char* kHome = "\x1b[H\x1b[J";  // cursor home, clear from there on
 
-Result<std::string> screen(Context& context, client::DaemonClient& daemon) {
-  TRY(const json::object health, get_health(daemon, &context.interrupt()));
-  const auto whole = [&](std::string_view path) {
-    return static_cast<std::int64_t>(number_at(health, path).value_or(0));
-  };
-  std::string out = health_in_words(health) + "\n";
-  out += fmt::format("{} running, {} asks and {} batch jobs wait\n\n", whole("queue.running"),
-                     whole("queue.ask"), whole("queue.batch"));
-  std::vector<json::object> jobs;
+struct View {
+  json::object health;
+  std::vector<json::object> jobs;  ///< running ones first, then queued ones, then the newest
+};
+
+Result<View> look(Context& context, client::DaemonClient& daemon) {
+  View view;
+  TRY(view.health, get_health(daemon, &context.interrupt()));
+  std::vector<json::object>& jobs = view.jobs;
   for (const char* state : {"state=running&", "state=queued&", ""}) {
     TRY(const auto some, list_jobs(daemon, state, kJobs, &context.interrupt()));
     for (const json::object& job : some) {
@@ -35,7 +36,16 @@ Result<std::string> screen(Context& context, client::DaemonClient& daemon) {
       if (!known && jobs.size() < kJobs) jobs.push_back(job);
     }
   }
-  return out + job_table(jobs, system_clock().wall_ms());
+  return view;
+}
+
+std::string screen(const View& view) {
+  const auto whole = [&](std::string_view path) {
+    return static_cast<std::int64_t>(number_at(view.health, path).value_or(0));
+  };
+  return fmt::format("{}\n{} running, {} asks and {} batch jobs wait\n\n{}",
+                     health_in_words(view.health), whole("queue.running"), whole("queue.ask"),
+                     whole("queue.batch"), job_table(view.jobs, system_clock().wall_ms()));
 }
 
 int top(Context& context, std::optional<double> every_s) {
@@ -45,14 +55,15 @@ int top(Context& context, std::optional<double> every_s) {
   if (!daemon) return context.failed(daemon.error());
   const bool once = context.json() || !context.terminal().out_is_terminal();
   while (true) {
-    const auto shown = screen(context, *daemon);
+    const auto view = look(context, *daemon);
     if (context.interrupt().triggered()) return kDone;
-    if (!shown) return context.failed(shown.error());
+    if (!view) return context.failed(view.error());
     if (context.json()) {
-      context.document({{"screen", *shown}});
+      context.document(
+          {{"health", view->health}, {"jobs", json::array(view->jobs.begin(), view->jobs.end())}});
       return kDone;
     }
-    context.out(once ? *shown : kHome + *shown);
+    context.out(once ? screen(*view) : kHome + screen(*view));
     if (once) return kDone;
     pollfd interrupted{context.interrupt().wait_fd(), POLLIN, 0};
     ::poll(&interrupted, 1, static_cast<int>(std::lround(seconds * 1000)));

@@ -1,5 +1,6 @@
 // ponder wait: prints "ID STATE" as jobs end. Never cancels anything.
 #include <fmt/core.h>
+#include <poll.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -13,10 +14,10 @@
 namespace ponder::cli {
 namespace {
 using std::chrono::steady_clock;
-constexpr std::size_t kJobsMax = 200;  // a thread and a connection each
-constexpr double kPollS = 25;          // one request's wait
-constexpr int kFailuresMax = 5;        // a daemon that is being restarted
-constexpr auto kFailurePause = std::chrono::milliseconds(300);
+constexpr std::size_t kJobsMax = 200;                 // a thread and a connection each
+constexpr double kPollS = 25;                         // one request's wait
+constexpr auto kPatience = std::chrono::seconds(30);  // a daemon that is being restarted
+constexpr int kFailurePauseMs = 300;
 
 struct Options {
   std::vector<std::string> words;
@@ -57,18 +58,19 @@ class Waiters {
 
  private:
   Result<json::object> wait_for(const std::string& id) {
-    for (int failures = 0;;) {
+    for (auto heard = steady_clock::now();;) {
       auto job = get_job(daemon_, id, kPollS, &interrupt_);
       if (job && is_final_state(text_at(*job, "state"))) return job;
       if (job) {
-        failures = 0;
+        heard = steady_clock::now();
         continue;
       }
       const ErrorCode code = job.error().code;
       const bool passing = code == ErrorCode::unreachable || code == ErrorCode::stream_lost ||
                            code == ErrorCode::timed_out || code == ErrorCode::loading;
-      if (!passing || ++failures > kFailuresMax) return job;
-      std::this_thread::sleep_for(kFailurePause);
+      if (!passing || steady_clock::now() - heard > kPatience) return job;
+      pollfd interrupted{interrupt_.wait_fd(), POLLIN, 0};
+      ::poll(&interrupted, 1, kFailurePauseMs);
     }
   }
 

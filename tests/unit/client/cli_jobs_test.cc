@@ -208,6 +208,20 @@ TEST_F(WaitTest, ASpentWaitIs124AndCtrlCIs130AndNeitherCancels) {
   EXPECT_EQ(server_->count("POST " + job_path(kJob, "/cancel")), 0);
 }
 
+// T8, teng-lin/notebooklm-py#2142: a wait whose default was shorter than every real run. A request
+// waits 25 s at most, so 120 answers that say "still running" are 50 minutes.
+TEST_F(WaitTest, WithoutABoundItWaitsForAnHourAsForASecond) {
+  int waits = 0;
+  on("GET " + job_path(kJob), [&](const SeenRequest& request, Peer& peer) {
+    const bool is_wait = request.target.find("wait_s=25") != std::string::npos;
+    peer.answer(200, envelope(kJob, is_wait && ++waits > 120 ? "completed" : "running"));
+  });
+  const Ended ended = run_ponder({"wait", kJob});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.out, std::string(kJob) + " completed\n");
+  EXPECT_EQ(waits, 121);
+}
+
 TEST_F(WaitTest, AnUnknownIdIs4BeforeAnythingIsWaitedFor) {
   on("GET " + job_path(kJob), 404, error_body("job_unknown", "no such job"));
   on("GET " + job_path(kOtherJob), 200, envelope(kOtherJob, "running"));
@@ -221,8 +235,8 @@ TEST_F(WaitTest, ADaemonThatGoesAwayDuringAWaitIsAskedAgain) {
   on("GET " + job_path(kJob), [&](const SeenRequest& request, Peer& peer) {
     if (request.target.find("wait_s") == std::string::npos)
       return peer.answer(200, envelope(kJob, "running"));
-    if (++waits > 1) peer.answer(200, envelope(kJob, "completed"));
-  });  // the first wait is closed without an answer
+    if (++waits > 8) peer.answer(200, envelope(kJob, "completed"));
+  });  // the first waits are closed without an answer, as by a daemon that takes 2 s to restart
   const Ended ended = run_ponder({"wait", kJob});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
 }

@@ -124,7 +124,13 @@ TEST_F(StatusTest, ShowIsTheWholeEnvelope) {
   json::object job = envelope(kJob, "failed");
   job["tokens"] = json::object{{"prompt", 12}};
   on("GET " + job_path(kJob), 200, job);
+  const std::string question = "What is\n" + std::string(400, 'x') + " the answer?";
+  on("GET " + job_path(kJob, "/result"), 200, json::object{{"text", question}, {"seed", 77}});
   const Ended words = run_ponder({"show", kJob});
+  EXPECT_EQ(server_->seen().back().target, job_path(kJob, "/result?part=request"));
+  EXPECT_THAT(words.out, HasSubstr("\nrequest: What is xxx"));
+  EXPECT_THAT(words.out, HasSubstr("xxx [120 characters] xxx"));
+  EXPECT_THAT(words.out, HasSubstr("xxx the answer?\nseed: 77\n"));
   EXPECT_EQ(words.exit_code, 0);
   EXPECT_THAT(words.out, HasSubstr("tokens.prompt: 12\n"));
   EXPECT_THAT(words.out, HasSubstr("reason: -\n"));
@@ -132,6 +138,26 @@ TEST_F(StatusTest, ShowIsTheWholeEnvelope) {
   for (const auto& [key, value] : job)
     expected[key] = value;
   EXPECT_EQ(run_ponder({"show", kJob, "--json"}).document(), expected);
+  on("GET " + job_path(kJob, "/result"), 410, error_body("gone", "expired"));
+  EXPECT_THAT(run_ponder({"show", kJob}).out, testing::Not(HasSubstr("request:")));
+}
+
+TEST_F(StatusTest, TopAsJsonIsOneDocument) {
+  on("GET /health", 200, json::object{{"state", "busy"}});
+  on("GET /v1/jobs", [](const SeenRequest& request, Peer& peer) {
+    const bool runs = request.target.find("state=running") != std::string::npos;
+    const bool waits = request.target.find("state=queued") != std::string::npos;
+    peer.answer(200, runs    ? page({envelope(kOtherJob, "running")})
+                     : waits ? page({})
+                             : page({envelope(kJob, "completed"), envelope(kOtherJob, "running")}));
+  });
+  const Ended ended = run_ponder({"top", "--json"});
+  EXPECT_EQ(ended.exit_code, 0);
+  const json::object document = ended.document();
+  EXPECT_EQ(document.at("health").at("state"), "busy");
+  ASSERT_EQ(document.at("jobs").as_array().size(), 2u);
+  EXPECT_EQ(document.at("jobs").at(0).at("job_id"), kOtherJob);
+  EXPECT_THAT(run_ponder({"top"}).out, HasSubstr(kJob));
 }
 
 }  // namespace
