@@ -13,12 +13,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/log.h"
 #include "mcp/daemon_door.h"
 #include "mcp/protocol/line_reader.h"
 #include "mcp/protocol/line_writer.h"
+#include "mcp/protocol/parent_watch.h"
 #include "mcp/protocol/server.h"
 #include "mcp/tools/registry.h"
 
@@ -97,7 +99,8 @@ const fs::path* wrong_root(const std::vector<fs::path>& roots) {
   return nullptr;
 }
 
-int serve(const std::vector<fs::path>& roots, const ponder::client::ClientOptions& options) {
+int serve(const std::vector<fs::path>& roots, const ponder::client::ClientOptions& options,
+          pid_t parent) {
   const int out = take_stdout();
   if (out < 0) {
     std::fputs("ponder-mcp: stdout cannot be taken\n", stderr);
@@ -122,6 +125,7 @@ int serve(const std::vector<fs::path>& roots, const ponder::client::ClientOption
   for (;;) {
     const LineReader::Line line = reader.next();
     if (line.kind == LineReader::Kind::end) break;
+    if (std::exchange(parent, 0) > 0) watch_parent(parent, [] { _exit(0); });
     if (line.kind == LineReader::Kind::too_long) {
       server.handle_too_long(kLineBytesMax);
     } else {
@@ -134,6 +138,7 @@ int serve(const std::vector<fs::path>& roots, const ponder::client::ClientOption
 }  // namespace
 
 int main(int argc, char** argv) {
+  const pid_t parent = ::getppid();
   end_on_signals();
   fill_standard_descriptors();
 #if defined(__GLIBC__)
@@ -169,5 +174,5 @@ int main(int argc, char** argv) {
                  wrong->c_str());
     return 2;
   }
-  return serve(roots, *options);
+  return serve(roots, *options, parent);
 }

@@ -59,6 +59,10 @@ Error decode_error(int status, const json::value& body, int retry_after_s) {
       if (value.is_int64()) error.details[std::string(key)] = value.as_int64();
   }
   if (error.message.empty()) error.message = fmt::format("the daemon answered HTTP {}", status);
+  // No client asks for a path that its own daemon does not have.
+  if (error.code == ErrorCode::not_found && error.hint.empty())
+    error.hint =
+        "the daemon may be of another version than this program: `ponder restart` runs this one's";
   // The server's own hint names the HTTP header, which is our business and not our caller's.
   if (error.code == ErrorCode::unauthorized)
     error.hint =

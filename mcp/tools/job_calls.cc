@@ -13,6 +13,9 @@
 namespace ponder::mcp {
 namespace {
 constexpr int kCallTimeoutMs = 15'000;
+// A wait that the daemon does not end by itself is over soon after its bound: clients give up at 60
+// s.
+constexpr int kAfterWaitMs = 3'000;
 constexpr int kSubmitTimeoutMs = 40'000;  // a large prompt is tokenized before the answer
 constexpr int kMaxLostCalls = 4;
 constexpr int kRetryPauseMs = 250;
@@ -85,7 +88,8 @@ Result<json::object> get_job(const ToolContext& context, client::Interrupt* inte
                              std::string_view id, double wait_s) {
   std::string target = fmt::format("/v1/jobs/{}", id);
   if (wait_s > 0) target += fmt::format("?wait_s={:.3f}", wait_s);
-  const int timeout_ms = kCallTimeoutMs + static_cast<int>(std::ceil(wait_s * 1000));
+  const int wait_ms = static_cast<int>(std::ceil(wait_s * 1000));
+  const int timeout_ms = wait_ms > 0 ? wait_ms + kAfterWaitMs : kCallTimeoutMs;
   TRY(json::object envelope,
       body_object(context.daemon.call("GET", target, nullptr, timeout_ms, interrupt)));
   envelope["answer"] = nullptr;

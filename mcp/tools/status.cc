@@ -63,13 +63,28 @@ ToolResult several(const ToolContext& context, ToolCall& call, std::vector<json:
   for (json::object& job : jobs) {
     set_next(context, job);
     const std::string label = text_of(job, "label");
+    const std::string shown = label.empty() ? text_of(job, "preview") : label;
     text += fmt::format("{}; created {}{}\n", status_line(job), text_of(job, "created_at"),
-                        label.empty() ? "" : fmt::format("; \"{}\"", label));
+                        shown.empty() ? "" : fmt::format("; \"{}\"", shown));
   }
   if (!jobs.empty())
     text += "Next call: result with the job_id of a completed one, status with one that is not.\n";
   if (jobs.empty()) text = "There are no jobs here yet.";
   return jobs_result(std::move(text), std::move(jobs), note);
+}
+
+/// The beginning of what an unlabelled job was asked, or the end where it begins with context: an
+/// agent that has forgotten an id knows its job again by it.
+std::string preview_of(const ToolContext& context, ToolCall& call, const std::string& id) {
+  constexpr std::int64_t kChars = 100;
+  auto page = get_text(context, call, id, "request", 0, kChars);
+  const bool has_context =
+      page && (page->text.starts_with("<context>") || page->text.starts_with("<file "));
+  if (has_context && page->total_chars > kChars)
+    page = get_text(context, call, id, "request", page->total_chars - kChars, kChars);
+  if (!page) return {};
+  std::replace(page->text.begin(), page->text.end(), '\n', ' ');
+  return std::move(page->text);
 }
 
 ToolResult named(const ToolContext& context, ToolCall& call, const json::array& ids,
@@ -115,6 +130,12 @@ ToolResult listed(const ToolContext& context, ToolCall& call, std::int64_t deadl
         "ponder-mcp are of the same version.");
   for (const json::value& job : list->get_array())
     if (job.is_object()) jobs.push_back(job.get_object());
+  for (json::object& job : jobs) {
+    const bool unknown = text_of(job, "label").empty() && text_of(job, "state") != "expired";
+    const std::string preview =
+        unknown ? preview_of(context, call, text_of(job, "job_id")) : std::string();
+    job["preview"] = preview.empty() ? json::value(nullptr) : json::value(preview);
+  }
   return several(context, call, std::move(jobs), deadline_ms, note);
 }
 
