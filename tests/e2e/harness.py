@@ -235,6 +235,7 @@ class PlantingProxy:
     corrupt_text        texts of running and requeued jobs come back with one character changed
     hide_faults         incomplete jobs are shown as completed
     wedge_on_bad_input  after a 4xx answer nothing is answered any more
+    always_ready        /health says ready, whatever it is
     """
 
     def __init__(self, upstream, bug):
@@ -289,6 +290,8 @@ class PlantingProxy:
             job = json.loads(data)
             job["state"], job["reason"] = "completed", None
             data = json.dumps(job).encode()
+        if self.bug == "always_ready" and target == "/health":
+            status, data = 200, json.dumps({**json.loads(data), "state": "ready", "reason": None, "degraded": []}).encode()
         if self.bug == "wedge_on_bad_input" and 400 <= status < 500:
             self.wedged = True
         handler.wfile.write(f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nConnection: close\r\n"
