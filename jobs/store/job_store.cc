@@ -378,9 +378,10 @@ Result<std::optional<JobRow>> JobStore::claim(std::string_view id, std::string_v
   return row;
 }
 
-Result<bool> JobStore::append(const Fence& fence, const Progress& progress) {
+Result<bool> JobStore::append(const Fence& fence, const Progress& progress, bool synced) {
   bool held = true;
-  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+  const Durability durability = synced ? Durability::full : Durability::normal;
+  const Result<void> done = impl_->db.transaction(durability, [&]() -> Result<void> {
     const std::string facts = to_json(progress.facts);
     TRY_VOID(impl_->use(Sql::progress)
                  .integer(1, fence.seq)

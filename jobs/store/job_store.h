@@ -140,8 +140,9 @@ class JobStore {
   /// queued -> running, one statement; nullopt if it is not queued any more.
   Result<std::optional<JobRow>> claim(std::string_view id, std::string_view instance,
                                       std::int64_t now_ms, StateChange& change);
-  /// Appends text (NORMAL). False: the fence does not hold.
-  Result<bool> append(const Fence& fence, const Progress& progress);
+  /// Appends text; `synced` (FULL): it and all before it is safe from a power cut. False: the fence
+  /// does not hold.
+  Result<bool> append(const Fence& fence, const Progress& progress, bool synced = false);
   /// From chunk `kept.next_chunk` on the stored text gives way to the chunks of `kept`; the history
   /// says so (NORMAL).
   Result<bool> cut(const Fence& fence, const Progress& kept, std::string_view note,
