@@ -189,7 +189,10 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
     stored(left);
   }
   if (!ready || !left) {
-    // Nobody is told an end that is not on disk. It is tried until the disk takes it.
+    // Nobody is told an end that is not on disk. It is tried until the disk takes it; a cancel that
+    // waits for it hears why it waits in vain.
+    const Error why = left ? Error{ErrorCode::storage, status().store_reason} : left.error();
+    wake(id, &why);
     thread_.after(kRetryMs, [this, id] {
       if (running_.count(id) != 0) write_end(id);
     });

@@ -165,7 +165,9 @@ class QueueActor final : public JobQueue {
   std::int64_t position_of(const std::string& id);
   void get_now(CallId call, const std::string& id, std::int64_t wait_ms, EnvelopeDone done);
   void wait_ran_out(const std::string& id, CallId call);
-  void wake(const std::string& id);
+  /// `unwritten`: the job has stopped, but its end cannot be written; only who waits for it is
+  /// told.
+  void wake(const std::string& id, const Error* unwritten = nullptr);
   Result<void> end_queued(const std::string& id);
   void end_running(RunningJob& job, CallId call, EnvelopeDone done);
   void cancel_now(CallId call, const std::string& id, EnvelopeDone done);

@@ -133,21 +133,22 @@ void QueueActor::wait_ran_out(const std::string& id, CallId call) {
   row ? due.done(envelope_of(*row, true)) : due.done(fail(row.error()));
 }
 
-void QueueActor::wake(const std::string& id) {
+void QueueActor::wake(const std::string& id, const Error* unwritten) {
   const auto found = waiters_.find(id);
   if (found == waiters_.end()) return;
   Result<JobRow> row = row_of(id);
   const bool over = !row || is_terminal(row->state);
   std::vector<Waiter> due;
   std::erase_if(found->second, [&](Waiter& waiter) {
-    if (waiter.until_end && !over) return false;
+    if (unwritten ? !waiter.until_end : waiter.until_end && !over) return false;
     due.push_back(std::move(waiter));
     return true;
   });
   if (found->second.empty()) waiters_.erase(found);
   if (due.empty()) return;
-  const Result<json::object> answer =
-      row ? Result<json::object>(envelope_of(*row, true)) : fail(row.error());
+  const Result<json::object> answer = unwritten ? Result<json::object>(fail(*unwritten))
+                                      : row     ? Result<json::object>(envelope_of(*row, true))
+                                                : fail(row.error());
   for (Waiter& waiter : due) {
     if (waiter.timer) thread_.cancel(*waiter.timer);
     call_jobs_.erase(waiter.call);

@@ -222,6 +222,39 @@ TEST_F(Recovery, AFullDiskRefusesKeepsAndRecoversWithoutARestart) {
   EXPECT_EQ(list({})->jobs.size(), 2u);
 }
 
+TEST_F(Recovery, ACancelWhoseEndCannotBeWrittenIsAnsweredWithStorage) {
+  open();
+  const std::string id = submit_id(body("b"));
+  generator.begin(generator.run(0));
+  {
+    const FullDisk full(1024);
+    const auto refused = cancel(id);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::storage);
+    EXPECT_EQ(state(id), "running");
+  }
+  advance(3000);
+  EXPECT_EQ(text_of(ended(id), "state"), "cancelled");
+}
+
+TEST_F(Recovery, StreamedTextIsSyncedWithinASecondAlsoIfNoMoreComes) {
+  open();
+  const std::string id = submit_id(body("b"));
+  generator.begin(generator.run(0));
+  generator.say(generator.run(0), Channel::answer, "first");
+  flushed(id, 5);  // synced: the first of its attempt
+  generator.say(generator.run(0), Channel::answer, " second");
+  flushed(id, 12);
+  EXPECT_EQ(raw_value(options.database, "SELECT count(*) FROM chunk"), "2");
+  const std::string before = raw_value(options.database, "SELECT run_ms FROM job");
+  advance(500);
+  // The sync is one more write of the row, and the last one.
+  const std::string after = raw_value(options.database, "SELECT run_ms FROM job");
+  EXPECT_NE(after, before);
+  advance(2000);
+  EXPECT_EQ(raw_value(options.database, "SELECT run_ms FROM job"), after);
+}
+
 TEST_F(Recovery, AFullDiskAtTheClaimLeavesTheJobQueued) {
   generator.set_state(GeneratorState::loading);
   open();
