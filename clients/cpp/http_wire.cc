@@ -95,9 +95,7 @@ Result<void> ResponseReader::feed(std::string_view bytes) {
 Result<void> ResponseReader::feed_end() {
   if (state_->parser.is_done()) return {};
   if (!kStart.starts_with(state_->start)) return no_daemon();
-  boost::beast::error_code ec = http::error::partial_message;
-  if (has_head() && state_->pending.empty()) state_->parser.put_eof(ec);
-  if (!ec) return {};
+  // Also a body that has neither length nor chunks: its end looks like the death of the daemon.
   return fail(ErrorCode::stream_lost, "the daemon closed the connection before its answer ended",
               "it may have been stopped or restarted: try again");
 }

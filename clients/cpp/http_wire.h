@@ -31,7 +31,7 @@ class ResponseReader {
   ~ResponseReader();
 
   Result<void> feed(std::string_view bytes);
-  /// The peer closed: fine if the response ends so or is whole, else stream_lost.
+  /// The peer closed: fine if the response is whole, else stream_lost.
   Result<void> feed_end();
 
   bool has_head() const;
