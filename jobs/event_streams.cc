@@ -111,8 +111,12 @@ void EventStreams::end(const std::string& id, std::int64_t position,
   const std::vector<Stream> streams = std::move(found->second);
   streams_.erase(found);
   const json::object data = envelope();
-  for (const Stream& stream : streams)
-    if (calls_.close(stream.call)) stream.event({(position + 1) * kNumbersApart, "end", data});
+  for (const Stream& stream : streams) {
+    if (!calls_.close(stream.call)) continue;
+    // The history of an expired job is gone: its end still comes after what was told.
+    const std::int64_t number = std::max((position + 1) * kNumbersApart, stream.told + 1);
+    stream.event({number, "end", data});
+  }
 }
 
 void EventStreams::drop_closed(const std::string& id) {
