@@ -4,5 +4,5 @@
 #include <array>
 
 namespace ponder::jobs {
-extern const std::array<const char*, 2> kMigrations;
+extern const std::array<const char*, 3> kMigrations;
 }

@@ -4,25 +4,37 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <boost/crc.hpp>
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "jobs/migrations.h"
+#include "engine/base/sentence.h"
+#include "jobs/store/migrate.h"
+#include "jobs/store/open_database.h"
+#include "jobs/store/seal.h"
 #include "jobs/store/sqlite.h"
 #include "jobs/store/statements.h"
 
 namespace ponder::jobs {
+namespace fs = std::filesystem;
 namespace {
 
-constexpr std::int64_t kApplicationId = 0x506e6472;  // "Pndr"
-constexpr std::int64_t kQuickCheckMs = 5000;
+constexpr std::int64_t kScrubMs = 20;
+constexpr int kVacuumPages = 256;  // as in the statement
 
 tl::unexpected<Error> damaged(std::string_view id, std::string_view what) {
   Error error{ErrorCode::storage, fmt::format("the stored text of this job is damaged: {}", what),
               "submit it again; check the disk"};
   error.job_id = std::string(id);
+  return fail(std::move(error));
+}
+
+/// The row of a job is not what was written: see is_damage().
+tl::unexpected<Error> damaged_row() {
+  Error error{ErrorCode::storage, "the job database is damaged: a row of a job",
+              "`ponder restart` saves what can be read of it; check the disk"};
+  error.details["damaged"] = 1;
   return fail(std::move(error));
 }
 
@@ -33,22 +45,6 @@ std::string pack_tokens(const std::vector<std::int32_t>& tokens) {
     for (int shift = 0; shift < 32; shift += 8)
       out += static_cast<char>(static_cast<std::uint32_t>(token) >> shift);
   return out;
-}
-
-std::int64_t chunk_crc(std::int64_t job, std::int64_t seq, std::int64_t attempt,
-                       std::int64_t channel, std::string_view text, std::int64_t token_count,
-                       std::string_view tokens) {
-  boost::crc_32_type crc;
-  for (const std::int64_t number :
-       {job, seq, attempt, channel, static_cast<std::int64_t>(text.size()), token_count}) {
-    std::array<unsigned char, 8> bytes{};
-    for (std::size_t i = 0; i < 8; ++i)
-      bytes[i] = static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (8 * i));
-    crc.process_bytes(bytes.data(), bytes.size());
-  }
-  crc.process_bytes(text.data(), text.size());
-  crc.process_bytes(tokens.data(), tokens.size());
-  return static_cast<std::int64_t>(crc.checksum());
 }
 
 void unpack_tokens(std::string_view bytes, std::vector<std::int32_t>& into) {
@@ -68,9 +64,6 @@ Result<JobRow> read_row(const Cursor& c) {
   row.lane = c.text_at(i++) == "ask" ? Lane::ask : Lane::batch;
   const auto state = state_from(c.text_at(i++));
   const auto reason = reason_from(c.text_at(i++));
-  if (!state || !reason) return damaged(row.id, "its state");
-  row.state = *state;
-  row.reason = *reason;
   row.workspace = c.text_at(i++);
   row.label = c.text_at(i++);
   row.idempotency_key = c.text_at(i++);
@@ -101,8 +94,11 @@ Result<JobRow> read_row(const Cursor& c) {
   row.text_bytes = c.integer_at(i++);
   row.text_sha256 = c.text_at(i++);
   row.summary = c.text_at(i++);
+  const bool holds = c.integer_at(i++) != 0;
   auto parsed = parse_json_object(facts);
-  if (!parsed) return damaged(row.id, "its measurements");
+  if (!holds || !state || !reason || !parsed) return damaged_row();
+  row.state = *state;
+  row.reason = *reason;
   row.facts = std::move(*parsed);
   return row;
 }
@@ -124,36 +120,122 @@ Result<std::vector<JobRow>> read_all(Cursor& c) {
   }
 }
 
-Result<void> migrate(Database& db) {
-  TRY(const std::int64_t application, db.pragma_integer("PRAGMA application_id"));
-  TRY(const std::int64_t version, db.pragma_integer("PRAGMA user_version"));
-  TRY(const std::int64_t tables, db.pragma_integer("SELECT count(*) FROM sqlite_schema"));
-  if (application != kApplicationId && (application != 0 || tables != 0))
-    return fail(ErrorCode::storage, "the database file belongs to another program",
-                "choose another --home");
-  const auto newest = static_cast<std::int64_t>(std::size(kMigrations));
-  if (version > newest)
-    return fail(
-        ErrorCode::storage,
-        fmt::format("the job database has version {}, this build knows up to {}", version, newest),
-        "use the newer ponder that wrote it, or choose another --home");
-  for (std::int64_t v = version; v < newest; ++v) {
-    const Result<void> done = db.transaction(Durability::full, [&]() -> Result<void> {
-      TRY_VOID(db.execute(kMigrations[v]));
-      TRY_VOID(db.execute(fmt::format("PRAGMA application_id = {}", kApplicationId).c_str()));
-      return db.execute(fmt::format("PRAGMA user_version = {}", v + 1).c_str());
-    });
-    if (!done) return fail(done.error());
-  }
-  return {};
-}
 }  // namespace
 
 struct JobStore::Impl {
-  explicit Impl(Database database) : db(std::move(database)) {}
-
-  Database db;
+  fs::path file;
+  StoreLimits limits;
+  std::string instance;    ///< whose running rows are worked on; empty before recover()
+  std::string note;        ///< of the last opening
+  std::string start_note;  ///< of the first; read by other threads
+  bool unchecked = false;  ///< the check at start was cut short: scrub() goes on
+  std::int64_t scrubbed = 0;
+  std::optional<std::int64_t> repaired_ms;
+  std::optional<Error> closed;  ///< why there is no database: it could not be opened again
+  std::optional<Database> db;
   std::array<Statement, static_cast<std::size_t>(Sql::count_)> statements;  // end before db
+
+  Result<void> open(const OpenRequest& request) {
+    TRY(OpenedDatabase opened, open_database(file, request));
+    db.emplace(std::move(opened.db));
+    note = opened.note;
+    unchecked = !opened.checked;
+    scrubbed = 0;
+    for (std::size_t i = 0; i < kStatements.size(); ++i) {
+      TRY(statements[i], db->prepare(kStatements[i].second));
+    }
+    return {};
+  }
+
+  /// Without a restart: what can be read of a damaged database becomes the database. Once a minute.
+  bool repair(const std::string& damage) {
+    const std::int64_t now = system_clock().steady_ms();
+    if (repaired_ms && now - *repaired_ms < limits.repair_pause_ms) return false;
+    repaired_ms = now;
+    for (Statement& statement : statements)
+      statement = Statement();
+    db.reset();  // first: the files are read by others than SQLite now
+    const Result<void> opened = open({damage, instance});
+    closed.reset();
+    if (opened) return true;
+    log_error(fmt::format("the job database cannot be opened again: {}",
+                          in_one_sentence(opened.error())));
+    for (Statement& statement : statements)
+      statement = Statement();
+    db.reset();
+    closed = opened.error();
+    return false;
+  }
+
+  /// Runs `work`; where the database turns out to be damaged, once more on what was saved of it.
+  template <class Work>
+  auto guarded(const Work& work) -> decltype(work()) {
+    if (closed && !repair({})) return fail(*closed);
+    auto done = work();
+    if (done || !is_damage(done.error()) || !repair(done.error().message)) {
+      if (!done && closed) return fail(*closed);
+      return done;
+    }
+    return work();
+  }
+  /// The same, of a transaction.
+  Result<void> write(Durability durability, const std::function<Result<void>()>& work) {
+    return guarded([&] { return db->transaction(durability, work); });
+  }
+
+  /// After a statement that writes one row of `job`: renews its seal. False: it wrote none. A row
+  /// that it left alone because it is damaged is an error.
+  Result<bool> sealed(std::int64_t seq) {
+    if (db->changes() == 1) {
+      TRY_VOID(use(Sql::seal).integer(1, seq).run());
+      return true;
+    }
+    Cursor c = use(Sql::holds);
+    c.integer(1, seq);
+    TRY(const bool found, c.step());
+    if (found && c.integer_at(0) == 0) return damaged_row();
+    return false;
+  }
+
+  /// Whether the log may grow: see StoreLimits.
+  Result<void> room_in_log() {
+    if (!db || db->log_bytes() < limits.log_bytes) return {};
+    db->checkpoint(true);
+    if (db->log_bytes() < limits.log_bytes) return {};
+    return fail(ErrorCode::storage,
+                fmt::format("the log of the job database has grown to {} MiB: something else reads "
+                            "ponder.db and does not end",
+                            db->log_bytes() >> 20),
+                "close whatever has ponder.db open (a backup, an sqlite3 shell)");
+  }
+
+  /// The part of the check that was too long for the start: the texts, in slices. True: there is
+  /// more. A structure that does not hold is found by reading through it.
+  bool scrub() {
+    if (!unchecked) return false;
+    const std::int64_t until = system_clock().steady_ms() + kScrubMs;
+    while (system_clock().steady_ms() < until) {
+      auto next = guarded([&]() -> Result<std::optional<JobRow>> {
+        Cursor c = use(Sql::after);
+        c.integer(1, scrubbed);
+        TRY(std::optional<JobRow> row, read_one(c));
+        if (row) {
+          const auto text = read_chunks(row->seq, row->id, true);
+          if (!text) return fail(text.error());
+          if (text->damaged)
+            log_error(fmt::format("the stored text of job {} is damaged", row->id));
+        }
+        return row;
+      });
+      unchecked = next && *next;
+      if (!unchecked) {
+        log_info("the check of the job database has come to its end");
+        return false;
+      }
+      scrubbed = (*next)->seq;
+    }
+    return true;
+  }
 
   Cursor use(Sql sql) { return Cursor(statements[static_cast<std::size_t>(sql)]); }
 
@@ -257,69 +339,80 @@ struct JobStore::Impl {
           use(Sql::delete_chunks_from).integer(1, row.seq).integer(2, stored.chunk_count).run());
       change.note += "; damaged text after this point was given up";
     }
-    TRY_VOID(write_leave({row.seq, row.id, row.claims, row.instance}, row.run_ms, row.facts,
-                         stored.text, stored.chunk_count, Reason::none, false, {}, change));
+    TRY(const bool left,
+        write_leave({row.seq, row.id, row.claims, row.instance}, row.run_ms, row.facts, stored.text,
+                    stored.chunk_count, Reason::none, false, {}, change));
+    CHECK(left);
     return add_change(row.seq, kCrashGap, change);
   }
 
-  Result<void> write_leave(const Fence& fence, std::int64_t run_ms, const json::object& facts,
+  /// False: the fence does not hold.
+  Result<bool> write_leave(const Fence& fence, std::int64_t run_ms, const json::object& facts,
                            const JobText& text, std::int64_t chunk_count, Reason reason, bool death,
                            const std::optional<Error>& error, const StateChange& change) {
     const std::string facts_text = to_json(facts);
-    if (change.state == State::queued)
-      return use(Sql::requeue)
-          .integer(1, fence.seq)
-          .integer(2, fence.claim)
-          .text(3, fence.instance)
-          .integer(4, death ? 1 : 0)
-          .integer(5, run_ms)
-          .text(6, facts_text)
-          .text(7, change.note)
-          .integer(8, text.chars(Channel::reasoning))
-          .integer(9, text.chars(Channel::answer))
-          .run();
+    if (change.state == State::queued) {
+      TRY_VOID(use(Sql::requeue)
+                   .integer(1, fence.seq)
+                   .integer(2, fence.claim)
+                   .text(3, fence.instance)
+                   .integer(4, death ? 1 : 0)
+                   .integer(5, run_ms)
+                   .text(6, facts_text)
+                   .text(7, change.note)
+                   .integer(8, text.chars(Channel::reasoning))
+                   .integer(9, text.chars(Channel::answer))
+                   .run());
+      return sealed(fence.seq);
+    }
     const std::string sha256 = text.sha256();
-    return use(Sql::end_running)
-        .integer(1, fence.seq)
-        .integer(2, fence.claim)
-        .text(3, fence.instance)
-        .text(4, to_string(change.state))
-        .text(5, to_string(reason))
-        .integer(6, death ? 1 : 0)
-        .integer(7, change.at_ms)
-        .integer(8, run_ms)
-        .text(9, facts_text)
-        .text(10, change.note)
-        .text(11, error ? to_string(error->code) : "")
-        .text(12, error ? error->message : std::string_view())
-        .text(13, error ? error->hint : std::string_view())
-        .integer(14, text.chars(Channel::reasoning))
-        .integer(15, text.chars(Channel::answer))
-        .integer(16, chunk_count)
-        .integer(17, text.size())
-        .blob(18, sha256)
-        .run();
+    TRY_VOID(use(Sql::end_running)
+                 .integer(1, fence.seq)
+                 .integer(2, fence.claim)
+                 .text(3, fence.instance)
+                 .text(4, to_string(change.state))
+                 .text(5, to_string(reason))
+                 .integer(6, death ? 1 : 0)
+                 .integer(7, change.at_ms)
+                 .integer(8, run_ms)
+                 .text(9, facts_text)
+                 .text(10, change.note)
+                 .text(11, error ? to_string(error->code) : "")
+                 .text(12, error ? error->message : std::string_view())
+                 .text(13, error ? error->hint : std::string_view())
+                 .integer(14, text.chars(Channel::reasoning))
+                 .integer(15, text.chars(Channel::answer))
+                 .integer(16, chunk_count)
+                 .integer(17, text.size())
+                 .blob(18, sha256)
+                 .run());
+    return sealed(fence.seq);
   }
 
   Result<std::vector<JobRow>> page(Sql sql, std::int64_t first, int limit) {
-    Cursor c = use(sql);
-    c.integer(1, first).integer(2, limit);
-    return read_all(c);
+    return guarded([&] {
+      Cursor c = use(sql);
+      c.integer(1, first).integer(2, limit);
+      return read_all(c);
+    });
   }
 };
 
 JobStore::JobStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 JobStore::~JobStore() = default;
 
-Result<std::unique_ptr<JobStore>> JobStore::open(const std::filesystem::path& file) {
-  TRY(Database db, Database::open(file));
-  TRY_VOID(migrate(db));
-  TRY_VOID(db.quick_check(kQuickCheckMs));
-  auto impl = std::make_unique<Impl>(std::move(db));
-  for (std::size_t i = 0; i < kStatements.size(); ++i) {
-    TRY(impl->statements[i], impl->db.prepare(kStatements[i].second));
-  }
+Result<std::unique_ptr<JobStore>> JobStore::open(const std::filesystem::path& file,
+                                                 const StoreLimits& limits) {
+  auto impl = std::make_unique<Impl>();
+  impl->file = file;
+  impl->limits = limits;
+  TRY_VOID(impl->open({}));
+  impl->start_note = impl->note;
   return std::unique_ptr<JobStore>(new JobStore(std::move(impl)));
+}
+
+std::string JobStore::start_note() const {
+  return impl_->start_note;
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> JobStore::statements() {
@@ -327,7 +420,9 @@ std::vector<std::pair<std::string_view, std::string_view>> JobStore::statements(
 }
 
 Result<void> JobStore::insert(JobRow& row, std::string_view request, std::vector<Chunk> text) {
-  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+  const Progress begin{std::move(text), 0, 0, 0};
+  TRY_VOID(impl_->room_in_log());
+  return impl_->write(Durability::full, [&]() -> Result<void> {
     {
       const std::string facts = to_json(row.facts);
       Cursor c = impl_->use(Sql::insert_job);
@@ -351,7 +446,9 @@ Result<void> JobStore::insert(JobRow& row, std::string_view request, std::vector
       row.seq = c.integer_at(0);
     }
     TRY_VOID(impl_->use(Sql::insert_request).integer(1, row.seq).text(2, request).run());
-    TRY_VOID(impl_->add_chunks(row.seq, {std::move(text), 0, 0, 0}));
+    TRY_VOID(impl_->use(Sql::request_seal).integer(1, row.seq).text(2, request).run());
+    TRY_VOID(impl_->use(Sql::seal).integer(1, row.seq).run());
+    TRY_VOID(impl_->add_chunks(row.seq, begin));
     StateChange change;
     change.at_ms = row.created_ms;
     return impl_->add_change(row.seq, 0, change);
@@ -361,14 +458,21 @@ Result<void> JobStore::insert(JobRow& row, std::string_view request, std::vector
 Result<std::optional<JobRow>> JobStore::claim(std::string_view id, std::string_view instance,
                                               std::int64_t now_ms, StateChange& change) {
   std::optional<JobRow> row;
-  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+  const Result<void> done = impl_->write(Durability::normal, [&]() -> Result<void> {
+    std::int64_t seq = 0;
     {
       Cursor c = impl_->use(Sql::claim);
       c.text(1, id).text(2, instance).integer(3, now_ms);
-      TRY(row, read_one(c));
-      if (!row) return {};
+      TRY(const bool claimed, c.step());
+      if (claimed) seq = c.integer_at(0);
       TRY_VOID(c.run());  // ends the UPDATE before the next statement
     }
+    if (seq != 0) TRY_VOID(impl_->use(Sql::seal).integer(1, seq).run());
+    Cursor found = impl_->use(Sql::find);
+    found.text(1, id);
+    TRY(row, read_one(found));  // an error where it was left alone because it is damaged
+    if (seq == 0) row.reset();
+    if (!row) return {};
     change.state = State::running;
     change.attempt = row->attempt;
     change.at_ms = now_ms;
@@ -381,7 +485,8 @@ Result<std::optional<JobRow>> JobStore::claim(std::string_view id, std::string_v
 Result<bool> JobStore::append(const Fence& fence, const Progress& progress, bool synced) {
   bool held = true;
   const Durability durability = synced ? Durability::full : Durability::normal;
-  const Result<void> done = impl_->db.transaction(durability, [&]() -> Result<void> {
+  TRY_VOID(impl_->room_in_log());
+  const Result<void> done = impl_->write(durability, [&]() -> Result<void> {
     const std::string facts = to_json(progress.facts);
     TRY_VOID(impl_->use(Sql::progress)
                  .integer(1, fence.seq)
@@ -390,7 +495,7 @@ Result<bool> JobStore::append(const Fence& fence, const Progress& progress, bool
                  .integer(4, progress.run_ms)
                  .text(5, facts)
                  .run());
-    held = impl_->db.changes() == 1;
+    TRY(held, impl_->sealed(fence.seq));
     return held ? impl_->add_chunks(fence.seq, progress) : Result<void>();
   });
   if (!done) return fail(done.error());
@@ -400,7 +505,7 @@ Result<bool> JobStore::append(const Fence& fence, const Progress& progress, bool
 Result<bool> JobStore::cut(const Fence& fence, const Progress& kept, std::string_view note,
                            std::int64_t now_ms, StateChange& change) {
   bool held = true;
-  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+  const Result<void> done = impl_->write(Durability::normal, [&]() -> Result<void> {
     const std::string facts = to_json(kept.facts);
     TRY_VOID(impl_->use(Sql::progress)
                  .integer(1, fence.seq)
@@ -409,7 +514,7 @@ Result<bool> JobStore::cut(const Fence& fence, const Progress& kept, std::string
                  .integer(4, kept.run_ms)
                  .text(5, facts)
                  .run());
-    held = impl_->db.changes() == 1;
+    TRY(held, impl_->sealed(fence.seq));
     if (!held) return {};
     TRY_VOID(impl_->use(Sql::delete_chunks_from)
                  .integer(1, fence.seq)
@@ -439,12 +544,11 @@ Result<bool> JobStore::leave(const Fence& fence, const Progress& progress, const
   change.attempt = progress.attempt;
   change.at_ms = leave.at_ms;
   change.note = leave.note;
-  Result<void> done = impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+  Result<void> done = impl_->write(Durability::full, [&]() -> Result<void> {
     TRY_VOID(impl_->add_chunks(fence.seq, progress));
     const auto chunks = progress.next_chunk + static_cast<std::int64_t>(progress.chunks.size());
-    TRY_VOID(impl_->write_leave(fence, progress.run_ms, progress.facts, text, chunks, leave.reason,
-                                leave.death, leave.error, change));
-    held = impl_->db.changes() == 1;
+    TRY(held, impl_->write_leave(fence, progress.run_ms, progress.facts, text, chunks, leave.reason,
+                                 leave.death, leave.error, change));
     if (!held)  // an error, so that nothing of this transaction stays
       return fail(ErrorCode::cancelled, "the attempt is not this instance's any more");
     return impl_->add_change(fence.seq, 0, change);
@@ -455,14 +559,14 @@ Result<bool> JobStore::leave(const Fence& fence, const Progress& progress, const
 
 Result<bool> JobStore::end_queued(const JobRow& row, const Leave& leave, StateChange& change) {
   bool held = true;
-  TRY(StoredText stored, impl_->read_chunks(row.seq, row.id, true));
+  TRY(StoredText stored, impl_->guarded([&] { return impl_->read_chunks(row.seq, row.id, true); }));
   change.state = leave.state;
   change.reason = leave.reason;
   change.text_bytes = stored.text.size();
   change.attempt = row.attempt;
   change.at_ms = leave.at_ms;
   change.note = leave.note;
-  const Result<void> done = impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+  const Result<void> done = impl_->write(Durability::full, [&]() -> Result<void> {
     const std::string sha256 = stored.text.sha256();
     TRY_VOID(impl_->use(Sql::end_queued)
                  .integer(1, row.seq)
@@ -477,7 +581,7 @@ Result<bool> JobStore::end_queued(const JobRow& row, const Leave& leave, StateCh
                  .integer(10, stored.text.size())
                  .blob(11, sha256)
                  .run());
-    held = impl_->db.changes() == 1;
+    TRY(held, impl_->sealed(row.seq));
     return held ? impl_->add_change(row.seq, 0, change) : Result<void>();
   });
   if (!done) return fail(done.error());
@@ -485,94 +589,127 @@ Result<bool> JobStore::end_queued(const JobRow& row, const Leave& leave, StateCh
 }
 
 Result<void> JobStore::request_cancel(std::int64_t seq) {
-  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
-    return impl_->use(Sql::request_cancel).integer(1, seq).run();
+  return impl_->write(Durability::full, [&]() -> Result<void> {
+    TRY_VOID(impl_->use(Sql::request_cancel).integer(1, seq).run());
+    TRY(const bool written, impl_->sealed(seq));
+    (void)written;
+    return {};
   });
 }
 Result<void> JobStore::mark_told(std::int64_t seq) {
-  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
-    return impl_->use(Sql::mark_told).integer(1, seq).run();
+  return impl_->write(Durability::full, [&]() -> Result<void> {
+    TRY_VOID(impl_->use(Sql::mark_told).integer(1, seq).run());
+    TRY(const bool written, impl_->sealed(seq));
+    (void)written;
+    return {};
   });
 }
 Result<void> JobStore::mark_read(std::int64_t seq, std::int64_t now_ms) {
-  return impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
-    return impl_->use(Sql::mark_read).integer(1, seq).integer(2, now_ms).run();
+  return impl_->write(Durability::normal, [&]() -> Result<void> {
+    TRY_VOID(impl_->use(Sql::mark_read).integer(1, seq).integer(2, now_ms).run());
+    TRY(const bool written, impl_->sealed(seq));
+    (void)written;
+    return {};
   });
 }
 Result<void> JobStore::set_pinned(std::int64_t seq, bool pinned) {
-  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
-    return impl_->use(Sql::set_pinned).integer(1, seq).integer(2, pinned ? 1 : 0).run();
+  return impl_->write(Durability::full, [&]() -> Result<void> {
+    TRY_VOID(impl_->use(Sql::set_pinned).integer(1, seq).integer(2, pinned ? 1 : 0).run());
+    TRY(const bool written, impl_->sealed(seq));
+    (void)written;
+    return {};
   });
 }
 
 Result<std::optional<JobRow>> JobStore::find(std::string_view id) {
-  Cursor c = impl_->use(Sql::find);
-  c.text(1, id);
-  return read_one(c);
+  return impl_->guarded([&] {
+    Cursor c = impl_->use(Sql::find);
+    c.text(1, id);
+    return read_one(c);
+  });
 }
 Result<std::optional<JobRow>> JobStore::find_key(std::string_view key) {
-  Cursor c = impl_->use(Sql::find_key);
-  c.text(1, key);
-  return read_one(c);
+  return impl_->guarded([&] {
+    Cursor c = impl_->use(Sql::find_key);
+    c.text(1, key);
+    return read_one(c);
+  });
 }
 Result<std::optional<JobRow>> JobStore::find_twin(std::string_view workspace,
                                                   std::string_view sha256) {
-  Cursor c = impl_->use(Sql::find_twin);
-  c.text(1, workspace).blob(2, sha256);
-  return read_one(c);
+  return impl_->guarded([&] {
+    Cursor c = impl_->use(Sql::find_twin);
+    c.text(1, workspace).blob(2, sha256);
+    return read_one(c);
+  });
 }
 
 Result<std::vector<JobRow>> JobStore::list(const ListFilter& filter) {
   const std::string before = filter.before.empty() ? "~" : filter.before;  // after every id
   const std::string_view state = filter.state ? to_string(*filter.state) : std::string_view();
-  Cursor c = impl_->use(!filter.workspace.empty() ? Sql::list_workspace
-                        : filter.state            ? Sql::list_state
-                                                  : Sql::list);
-  c.text(1, before).integer(2, filter.limit).text(3, filter.label);
-  if (!filter.workspace.empty()) {
-    c.text(4, filter.workspace).text_or_null(5, state);
-  } else if (filter.state) {
-    c.text(4, state);
-  }
-  return read_all(c);
+  return impl_->guarded([&] {
+    Cursor c = impl_->use(!filter.workspace.empty() ? Sql::list_workspace
+                          : filter.state            ? Sql::list_state
+                                                    : Sql::list);
+    c.text(1, before).integer(2, filter.limit).text(3, filter.label);
+    if (!filter.workspace.empty()) {
+      c.text(4, filter.workspace).text_or_null(5, state);
+    } else if (filter.state) {
+      c.text(4, state);
+    }
+    return read_all(c);
+  });
 }
 
 Result<std::vector<JobRow>> JobStore::live() {
-  Cursor c = impl_->use(Sql::live);
-  return read_all(c);
+  return impl_->guarded([&] {
+    Cursor c = impl_->use(Sql::live);
+    return read_all(c);
+  });
 }
 
 Result<std::string> JobStore::request(std::int64_t seq) {
-  Cursor c = impl_->use(Sql::request);
-  c.integer(1, seq);
-  TRY(const bool found, c.step());
-  if (!found) return fail(ErrorCode::storage, "the request of this job is missing");
-  return c.text_at(0);
+  return impl_->guarded([&]() -> Result<std::string> {
+    Cursor c = impl_->use(Sql::request);
+    c.integer(1, seq);
+    TRY(const bool found, c.step());
+    if (!found) return fail(ErrorCode::storage, "the request of this job is missing");
+    if (c.integer_at(1) == 0)
+      return fail(ErrorCode::storage, "the stored request of this job is damaged",
+                  "submit it again; check the disk");
+    return c.text_at(0);
+  });
 }
 
 Result<std::vector<StateChange>> JobStore::changes(std::int64_t seq) {
-  std::vector<StateChange> out;
-  Cursor c = impl_->use(Sql::changes);
-  c.integer(1, seq);
-  for (;;) {
-    TRY(const bool found, c.step());
-    if (!found) return out;
-    StateChange change;
-    change.seq = c.integer_at(0);
-    change.position = c.integer_at(1);
-    change.text_bytes = c.integer_at(2);
-    change.cut = c.integer_at(3) != 0;
-    change.state = state_from(c.text_at(4)).value_or(State::queued);
-    change.reason = reason_from(c.text_at(5)).value_or(Reason::none);
-    change.attempt = c.integer_at(6);
-    change.at_ms = c.integer_at(7);
-    change.note = c.text_at(8);
-    out.push_back(std::move(change));
-  }
+  return impl_->guarded([&]() -> Result<std::vector<StateChange>> {
+    std::vector<StateChange> out;
+    Cursor c = impl_->use(Sql::changes);
+    c.integer(1, seq);
+    for (;;) {
+      TRY(const bool found, c.step());
+      if (!found) return out;
+      if (c.integer_at(9) == 0)
+        return fail(ErrorCode::storage, "the stored history of this job is damaged",
+                    "its text can still be read: ponder result");
+      StateChange change;
+      change.seq = c.integer_at(0);
+      change.position = c.integer_at(1);
+      change.text_bytes = c.integer_at(2);
+      change.cut = c.integer_at(3) != 0;
+      change.state = state_from(c.text_at(4)).value_or(State::queued);
+      change.reason = reason_from(c.text_at(5)).value_or(Reason::none);
+      change.attempt = c.integer_at(6);
+      change.at_ms = c.integer_at(7);
+      change.note = c.text_at(8);
+      out.push_back(std::move(change));
+    }
+  });
 }
 
 Result<StoredText> JobStore::text(const JobRow& row) {
-  TRY(StoredText stored, impl_->read_chunks(row.seq, row.id, false));
+  TRY(StoredText stored,
+      impl_->guarded([&] { return impl_->read_chunks(row.seq, row.id, false); }));
   if (!is_terminal(row.state)) return stored;
   if (stored.chunk_count != row.chunk_count) return damaged(row.id, "parts of it are missing");
   if (stored.text.size() != row.text_bytes || stored.text.sha256() != row.text_sha256)
@@ -582,28 +719,37 @@ Result<StoredText> JobStore::text(const JobRow& row) {
 
 Result<std::vector<Chunk>> JobStore::chunks(const JobRow& row) {
   std::vector<Chunk> out;
-  TRY_VOID(impl_->read_chunks(row.seq, row.id, false, &out));
+  const auto read = impl_->guarded([&] {
+    out.clear();
+    return impl_->read_chunks(row.seq, row.id, false, &out);
+  });
+  if (!read) return fail(read.error());
   return out;
 }
 
 Result<StoredText> JobStore::load_undamaged(std::int64_t seq) {
-  return impl_->read_chunks(seq, {}, true);
+  return impl_->guarded([&] { return impl_->read_chunks(seq, {}, true); });
 }
 
 Result<std::vector<JobStore::Past>> JobStore::history(int limit) {
-  std::vector<Past> out;
-  Cursor c = impl_->use(Sql::history);
-  c.integer(1, limit);
-  for (;;) {
-    TRY(const bool found, c.step());
-    if (!found) return out;
-    out.push_back({c.text_at(0) == "ask" ? Lane::ask : Lane::batch, c.text_at(1), c.integer_at(2)});
-  }
+  return impl_->guarded([&]() -> Result<std::vector<Past>> {
+    std::vector<Past> out;
+    Cursor c = impl_->use(Sql::history);
+    c.integer(1, limit);
+    for (;;) {
+      TRY(const bool found, c.step());
+      if (!found) return out;
+      out.push_back(
+          {c.text_at(0) == "ask" ? Lane::ask : Lane::batch, c.text_at(1), c.integer_at(2)});
+    }
+  });
 }
 
 Result<std::int64_t> JobStore::recover(std::string_view instance, std::int64_t now_ms) {
   std::int64_t moved = 0;
-  const Result<void> done = impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+  impl_->instance = std::string(instance);
+  const Result<void> done = impl_->write(Durability::full, [&]() -> Result<void> {
+    moved = 0;
     std::vector<JobRow> orphans;
     {
       Cursor c = impl_->use(Sql::orphans);
@@ -631,9 +777,11 @@ Result<std::vector<JobRow>> JobStore::unread_before(std::int64_t ended_ms, int l
 }
 
 Result<void> JobStore::expire(const std::vector<std::pair<std::int64_t, std::string>>& summaries) {
-  return impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+  return impl_->write(Durability::normal, [&]() -> Result<void> {
     for (const auto& [seq, summary] : summaries) {
       TRY_VOID(impl_->use(Sql::expire).integer(1, seq).text(2, summary).run());
+      TRY(const bool expired, impl_->sealed(seq));
+      if (!expired) continue;
       for (const Sql sql : {Sql::delete_chunks, Sql::delete_request, Sql::delete_changes}) {
         TRY_VOID(impl_->use(sql).integer(1, seq).run());
       }
@@ -644,9 +792,9 @@ Result<void> JobStore::expire(const std::vector<std::pair<std::int64_t, std::str
 
 Result<std::int64_t> JobStore::drop_tombstones(std::int64_t keep, int limit) {
   std::int64_t dropped = 0;
-  const Result<void> done = impl_->db.transaction(Durability::normal, [&]() -> Result<void> {
+  const Result<void> done = impl_->write(Durability::normal, [&]() -> Result<void> {
     TRY_VOID(impl_->use(Sql::tombstones).integer(1, keep).integer(2, limit).run());
-    dropped = impl_->db.changes();
+    dropped = impl_->db->changes();
     return {};
   });
   if (!done) return fail(done.error());
@@ -654,31 +802,49 @@ Result<std::int64_t> JobStore::drop_tombstones(std::int64_t keep, int limit) {
 }
 
 Result<void> JobStore::remove(std::int64_t seq) {
-  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+  return impl_->write(Durability::full, [&]() -> Result<void> {
     return impl_->use(Sql::remove).integer(1, seq).run();
   });
 }
 
 void JobStore::vacuum_some() {
-  Cursor c = impl_->use(Sql::vacuum);
-  for (auto more = c.step(); more && *more;)
-    more = c.step();  // one row a page
+  if (!impl_->db) return;
+  // In a transaction, so that a sync that is refused is noticed.
+  const Result<void> done = impl_->db->transaction(Durability::normal, [&]() -> Result<void> {
+    Cursor c = impl_->use(Sql::vacuum);
+    for (;;) {
+      TRY(const bool more, c.step());  // one row a page
+      if (!more) return {};
+    }
+  });
+  if (!done) log_warn(fmt::format("free pages are not given back: {}", done.error().message));
+}
+
+bool JobStore::maintain(bool idle) {
+  if (!impl_->db) return false;
+  impl_->db->checkpoint(false);
+  if (!idle) return false;
+  const auto free_pages = impl_->db->pragma_integer("PRAGMA freelist_count");
+  if (free_pages && *free_pages > 0) vacuum_some();
+  const bool more = impl_->scrub() || (free_pages && *free_pages > kVacuumPages);
+  if (!more) impl_->db->checkpoint(true);
+  return more;
 }
 
 Result<void> JobStore::probe() {
   // A transaction that changes nothing would write nothing: user_version is written as it is.
-  return impl_->db.transaction(Durability::full, [&]() -> Result<void> {
+  TRY_VOID(impl_->room_in_log());
+  return impl_->write(Durability::full, [&]() -> Result<void> {
     TRY_VOID(impl_->use(Sql::probe).run());
-    return impl_->db.execute(
-        fmt::format("PRAGMA user_version = {}", std::size(kMigrations)).c_str());
+    return impl_->db->execute(fmt::format("PRAGMA user_version = {}", newest_schema()).c_str());
   });
 }
 
 bool JobStore::sync_failed() const {
-  return impl_->db.sync_failed();
+  return impl_->db && impl_->db->sync_failed();
 }
 void JobStore::checkpoint() {
-  impl_->db.checkpoint();
+  if (impl_->db) impl_->db->checkpoint(true);
 }
 
 }  // namespace ponder::jobs

@@ -1,7 +1,12 @@
 #pragma once
 // The only one who writes SQL. All statements are prepared once, in open(). Used by the queue
-// thread only (open() may run before that thread starts). Every error is `storage`; what failed
-// left nothing behind.
+// thread only (open() may run before that thread starts). Every error is `storage`, or `loading`
+// where another process holds the database; what failed left nothing behind.
+//
+// A database that turns out to be damaged is put aside in the middle of a call, what can be read of
+// it becomes the database (rebuild.h), and the call is answered from that: at most once a minute.
+// Fences and numbers of rows stay as they are; a job that lost something has ended as
+// failed(storage).
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -128,11 +133,22 @@ struct Leave {
   std::int64_t at_ms = 0;
 };
 
+struct StoreLimits {
+  /// Another process that reads on and on keeps the log from shrinking. Beyond this, jobs and
+  /// streamed text are refused and only ends are written, until it shrinks.
+  std::int64_t log_bytes = std::int64_t{256} << 20;
+  std::int64_t repair_pause_ms = 60'000;  ///< a disk that damages it again and again is let be
+};
+
 class JobStore {
  public:
-  /// Opens, checks and migrates the database.
-  static Result<std::unique_ptr<JobStore>> open(const std::filesystem::path& file);
+  /// Opens, checks, mends and migrates the database.
+  static Result<std::unique_ptr<JobStore>> open(const std::filesystem::path& file,
+                                                const StoreLimits& limits = {});
   ~JobStore();
+
+  /// What people should know of how the database was found; empty: nothing. Any thread.
+  std::string start_note() const;
 
   /// Commits a new queued row, its request, the text it begins with and its first state change
   /// (FULL). `row.seq` is set.
@@ -196,6 +212,11 @@ class JobStore {
   Result<void> remove(std::int64_t seq);
   /// Gives back up to 256 free pages to the file system.
   void vacuum_some();
+
+  /// Once a minute, and again soon while it says true: writes the log into the database file; when
+  /// nothing else is to be done also empties it, gives free pages back and goes on with a check
+  /// that was too long for the start.
+  bool maintain(bool idle);
 
   /// A small write: whether the database takes writes (again).
   Result<void> probe();

@@ -1,27 +1,26 @@
 #include "jobs/store/sqlite.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
-#if defined(__linux__)
-#include <sys/vfs.h>
-#endif
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
-#include "engine/base/unique_fd.h"
+#include "jobs/store/database_file.h"
+#include "jobs/store/seal.h"
 
 namespace ponder::jobs {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr int kCheckpointPages = 1000;          // SQLite's own default
+constexpr std::int64_t kPageBytes = 4096 + 24;  // with its header in the log
+constexpr std::int64_t kLogWarnBytes = 32 << 20;
 constexpr const char* kFreeSpaceHint = "free some disk space; it is tried again every second";
 
 /// `file` is the database, for the message; empty: unknown.
@@ -38,17 +37,16 @@ Error storage_error(int code, std::string_view file) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       error.message = fmt::format("{} is damaged", database);
-      error.hint =
-          "stop the daemon, move ponder.db, ponder.db-wal and ponder.db-shm aside together and "
-          "start again; the jobs in them are then no longer known, nothing else is lost";
+      error.hint = "`ponder restart` puts it aside and saves what can be read of it";
       break;
     case SQLITE_READONLY:
       error.message = fmt::format("{} cannot be written", database);
       error.hint = "make the state directory writable";
       break;
     case SQLITE_BUSY:
+      error.code = ErrorCode::loading;  // nothing is broken: it is there again in a moment
       error.message = fmt::format("another process holds {}", database);
-      error.hint = "close whatever has ponder.db open";
+      error.hint = "close whatever has ponder.db open, or try again in a moment";
       break;
     default:
       error.message = fmt::format("{} refused: {}", database, sqlite3_errstr(code));
@@ -63,47 +61,11 @@ std::string_view file_of(sqlite3* db) {
   return file ? file : "";
 }
 
-/// Makes the file with mode 0600 whatever the umask, or checks the one that is there. Runs before
-/// SQLite opens it: closing a descriptor of an open database would drop SQLite's locks.
-Result<void> prepare_file(const fs::path& file) {
-  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (fd) {
-    if (::fchmod(fd.get(), 0600) != 0)
-      return fail(ErrorCode::storage, fmt::format("cannot protect {}", file.string()));
-    return {};
-  }
-  if (errno != EEXIST)
-    return fail(ErrorCode::storage,
-                fmt::format("cannot make {}: {}", file.string(), std::strerror(errno)));
-  struct stat s {};
-  if (::lstat(file.c_str(), &s) != 0 || !S_ISREG(s.st_mode))
-    return fail(ErrorCode::storage, fmt::format("{} is not a plain file", file.string()),
-                "move it aside; a link to the database is not followed");
-  if (s.st_uid != ::geteuid())
-    return fail(ErrorCode::storage, fmt::format("{} belongs to another user", file.string()));
-  if ((s.st_mode & 077) != 0 && ::chmod(file.c_str(), 0600) != 0)
-    return fail(ErrorCode::storage, fmt::format("{} is open to other users", file.string()),
-                fmt::format("chmod 600 {}", file.string()));
-  return {};
-}
-
-Result<void> refuse_unsafe_filesystem(const fs::path& directory) {
-#if defined(__linux__)
-  struct statfs s {};
-  if (::statfs(directory.c_str(), &s) != 0)
-    return fail(ErrorCode::storage,
-                fmt::format("cannot look at {}: {}", directory.string(), std::strerror(errno)));
-  const std::string_view name = unsafe_filesystem(static_cast<std::uint64_t>(s.f_type));
-  if (!name.empty())
-    return fail(
-        ErrorCode::storage,
-        fmt::format("{} is on {}, where a database's locks do not hold", directory.string(), name),
-        "choose a --home on a local disk");
-#else
-  (void)directory;
-#endif
-  return {};
-}
+/// Which databases this process has open. A second connection to the same one is a bug: only one
+/// may write, and two copies of SQLite's locks in one process do not see each other.
+using FileId = std::pair<dev_t, ino_t>;
+std::mutex open_files_mutex;
+std::set<FileId> open_files;
 
 int stop_at_deadline(void* deadline) {
   return std::chrono::steady_clock::now() >
@@ -113,21 +75,74 @@ int stop_at_deadline(void* deadline) {
 }
 }  // namespace
 
-std::string_view unsafe_filesystem(std::uint64_t f_type) {
-  switch (f_type & 0xffffffffu) {
-    case 0x6969:
-      return "NFS";
-    case 0xFF534D42:
-      return "CIFS";
-    case 0xFE534D42:
-      return "SMB2";
-    case 0x01021997:
-      return "9p (a Windows drive under WSL)";
-    case 0x65735546:
-      return "FUSE";
-    default:
-      return "";
+/// What a connection's callbacks reach; it stays where it is when the Database moves.
+struct Database::State {
+  sqlite3* db = nullptr;
+  FileId id{};
+  Durability current = Durability::full;
+  bool writes = true;
+  bool sync_failed = false;
+  bool warned_of_log = false;
+  std::int64_t log_pages = 0;
+
+  ~State() {
+    // A log whose sync was refused must not be taken for written.
+    if (db && (sync_failed || !writes))
+      sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    CHECK_MSG(sqlite3_close(db) == SQLITE_OK, "a statement outlived its database");
+    const std::lock_guard lock(open_files_mutex);
+    open_files.erase(id);
   }
+  void note(int code) {
+    if (code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC) sync_failed = true;
+  }
+  /// The log into the database file; `mode` is SQLite's.
+  void checkpoint(int mode) {
+    if (sync_failed || !writes) return;
+    int pages = 0;
+    int done = 0;
+    const int code = sqlite3_wal_checkpoint_v2(db, nullptr, mode, &pages, &done);
+    note(code);
+    // All of it is in the database: the next commit begins the log anew.
+    if (code == SQLITE_OK) log_pages = pages == done ? 0 : pages;
+    if (code != SQLITE_OK && (code & 0xff) != SQLITE_BUSY)
+      log_warn(fmt::format("the log of the job database could not be written into it: {}",
+                           sqlite3_errstr(code)));
+  }
+  static int committed(void* self, sqlite3*, const char*, int pages);
+};
+
+/// In place of SQLite's automatic checkpoint, which drops its errors: a sync of the database file
+/// that was refused would be tried again, succeed, and the log that has the pages be thrown away.
+int Database::State::committed(void* self, sqlite3*, const char*, int pages) {
+  auto& state = *static_cast<State*>(self);
+  state.log_pages = pages;
+  if (pages < kCheckpointPages) return SQLITE_OK;
+  state.checkpoint(SQLITE_CHECKPOINT_PASSIVE);
+  const std::int64_t bytes = state.log_pages * kPageBytes;
+  if (bytes >= kLogWarnBytes && !state.warned_of_log)
+    log_warn(fmt::format(
+        "the log of the job database has grown to {} MiB: something else has ponder.db open and "
+        "reads it for long",
+        bytes >> 20));
+  state.warned_of_log = bytes >= kLogWarnBytes;
+  return SQLITE_OK;
+}
+
+namespace {
+/// The primary result code that an error carries, or SQLITE_OK.
+int primary_code(const Error& error) {
+  const auto code = error.details.find("sqlite");
+  return code == error.details.end() ? SQLITE_OK : static_cast<int>(code->second & 0xff);
+}
+}  // namespace
+
+bool is_damage(const Error& error) {
+  const int code = primary_code(error);
+  return error.details.count("damaged") != 0 || code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+}
+bool is_constraint(const Error& error) {
+  return primary_code(error) == SQLITE_CONSTRAINT;
 }
 
 Statement::Statement(Statement&& other) noexcept : stmt_(std::exchange(other.stmt_, nullptr)) {}
@@ -198,37 +213,74 @@ bool Cursor::is_null(int column) const {
   return sqlite3_column_type(stmt_, column) == SQLITE_NULL;
 }
 
-Result<Database> Database::open(const fs::path& file) {
-  std::error_code ec;
-  // SQLite refuses a link anywhere in the path; only one in the last part is a trap.
-  const fs::path directory = fs::canonical(file.parent_path(), ec);
-  if (ec)
-    return fail(ErrorCode::storage, fmt::format("the directory {} cannot be used: {}",
-                                                file.parent_path().string(), ec.message()));
-  const fs::path path = directory / file.filename();
-  TRY_VOID(refuse_unsafe_filesystem(directory));
-  TRY_VOID(prepare_file(path));
-  Database database;
-  const int code = sqlite3_open_v2(
-      path.c_str(), &database.db_,
-      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE,
-      nullptr);
+Cursor& Cursor::copy(int index, const Cursor& from, int column) {
+  bind_error_ |= sqlite3_bind_value(stmt_, index, sqlite3_column_value(from.stmt_, column));
+  return *this;
+}
+int Cursor::columns() const {
+  return sqlite3_column_count(stmt_);
+}
+std::string Cursor::name_of(int column) const {
+  const char* name = sqlite3_column_name(stmt_, column);
+  return name ? name : "";
+}
+
+Database::Database(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Database::Database(Database&& other) noexcept = default;
+Database& Database::operator=(Database&& other) noexcept = default;
+Database::~Database() = default;
+
+Result<Database> Database::open(const fs::path& file, Access access) {
+  TRY(const fs::path path, usable_path(file));
+  if (access != Access::read_only) TRY_VOID(prepare_file(path));
+  struct stat s {};
+  if (::stat(path.c_str(), &s) != 0)
+    return fail(ErrorCode::storage, fmt::format("there is no {}", path.string()));
+  auto state = std::make_unique<State>();
+  {
+    const std::lock_guard lock(open_files_mutex);
+    if (!open_files.insert({s.st_dev, s.st_ino}).second)
+      return fail(ErrorCode::storage,
+                  fmt::format("this process has {} open already", path.string()));
+  }
+  state->id = {s.st_dev, s.st_ino};
+  state->writes = access != Access::read_only;
+  const int code =
+      sqlite3_open_v2(path.c_str(), &state->db,
+                      (state->writes ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) |
+                          SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE,
+                      nullptr);
+  Database database(std::move(state));
   if (code != SQLITE_OK) return fail(storage_error(code, path.string()));
-  TRY_VOID(database.configure());
+  TRY_VOID(database.configure(access));
   return database;
 }
 
-Result<void> Database::configure() {
-  sqlite3_busy_timeout(db_, 5000);
-  sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-  sqlite3_db_config(db_, SQLITE_DBCONFIG_DQS_DML, 0, nullptr);
-  sqlite3_db_config(db_, SQLITE_DBCONFIG_DQS_DDL, 0, nullptr);
-  for (const char* sql :
-       {"PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", "PRAGMA mmap_size = 0",
-        "PRAGMA foreign_keys = ON", "PRAGMA auto_vacuum = INCREMENTAL",  // before any table
-        "PRAGMA synchronous = FULL"}) {
+Result<Database> Database::in_memory() {
+  auto state = std::make_unique<State>();
+  if (sqlite3_open(":memory:", &state->db) != SQLITE_OK)
+    return fail(ErrorCode::out_of_memory, "no memory for a database");
+  add_crc_function(state->db);
+  return Database(std::move(state));
+}
+
+Result<void> Database::configure(Access access) {
+  sqlite3* db = state_->db;
+  add_crc_function(db);
+  if (access == Access::salvage) return execute("PRAGMA writable_schema = ON");
+  set_patience(5000);  // others have a moment to finish; later nobody else writes
+  sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_DQS_DML, 0, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_DQS_DDL, 0, nullptr);
+  for (const char* sql : {"PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON",
+                          "PRAGMA mmap_size = 0", "PRAGMA foreign_keys = ON"}) {
     TRY_VOID(execute(sql));
   }
+  if (!state_->writes) return {};
+  // Before any table; of an existing database it would write the header each time.
+  TRY(const std::int64_t pages, pragma_integer("PRAGMA page_count"));
+  if (pages == 0) TRY_VOID(execute("PRAGMA auto_vacuum = INCREMENTAL"));
+  TRY_VOID(execute("PRAGMA synchronous = FULL"));
   TRY(Statement wal, prepare("PRAGMA journal_mode = WAL"));
   {
     Cursor cursor(wal);
@@ -237,32 +289,24 @@ Result<void> Database::configure() {
       return fail(ErrorCode::storage, "the file system cannot hold a write-ahead log",
                   "choose a --home on a local disk");
   }
-  for (const char* sql :
-       {"PRAGMA journal_size_limit = 16777216", "PRAGMA wal_autocheckpoint = 1000"}) {
-    TRY_VOID(execute(sql));
-  }
+  TRY_VOID(execute("PRAGMA journal_size_limit = 16777216"));
+  sqlite3_wal_hook(db, State::committed, state_.get());
   return {};
 }
 
-Database::Database(Database&& other) noexcept
-    : db_(std::exchange(other.db_, nullptr)),
-      current_(other.current_),
-      sync_failed_(other.sync_failed_) {}
-
-Database::~Database() {
-  if (!db_) return;
-  const int code = sqlite3_close(db_);
-  CHECK_MSG(code == SQLITE_OK, "a statement outlived its database");
+void Database::set_patience(int ms) {
+  sqlite3_busy_timeout(state_->db, ms);
 }
 
 Error Database::last_error() {
-  const int code = sqlite3_extended_errcode(db_);
-  if (code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC) sync_failed_ = true;
-  return storage_error(code, file_of(db_));
+  const int code = sqlite3_extended_errcode(state_->db);
+  state_->note(code);
+  return storage_error(code, file_of(state_->db));
 }
 
 Result<void> Database::execute(const char* sql) {
-  if (sqlite3_exec(db_, sql, nullptr, nullptr, nullptr) != SQLITE_OK) return fail(last_error());
+  if (sqlite3_exec(state_->db, sql, nullptr, nullptr, nullptr) != SQLITE_OK)
+    return fail(last_error());
   return {};
 }
 
@@ -275,58 +319,75 @@ Result<std::int64_t> Database::pragma_integer(const char* sql) {
 
 Result<Statement> Database::prepare(std::string_view sql) {
   Statement statement;
-  if (sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT,
-                         &statement.stmt_, nullptr) != SQLITE_OK)
+  if (sqlite3_prepare_v3(state_->db, sql.data(), static_cast<int>(sql.size()),
+                         SQLITE_PREPARE_PERSISTENT, &statement.stmt_, nullptr) != SQLITE_OK)
     return fail(last_error());
   return statement;
 }
 
 Result<void> Database::transaction(Durability durability,
                                    const std::function<Result<void>()>& work) {
-  if (sync_failed_)
+  if (state_->sync_failed)
     return fail(ErrorCode::storage, "the disk refused to sync, so what it holds is unknown",
                 "check the disk, then `ponder restart`");
-  if (durability != current_) {
+  if (durability != state_->current) {
     TRY_VOID(execute(durability == Durability::full ? "PRAGMA synchronous = FULL"
                                                     : "PRAGMA synchronous = NORMAL"));
-    current_ = durability;
+    state_->current = durability;
   }
   TRY_VOID(execute("BEGIN IMMEDIATE"));
   Result<void> done = work();
   if (done) done = execute("COMMIT");
-  if (!done && !sqlite3_get_autocommit(db_)) {
+  if (!done && !sqlite3_get_autocommit(state_->db)) {
     // After some I/O errors SQLite has rolled back by itself and would refuse a second one.
-    if (sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr) != SQLITE_OK)
+    if (sqlite3_exec(state_->db, "ROLLBACK", nullptr, nullptr, nullptr) != SQLITE_OK)
       log_error("the job database could not roll back");
   }
   return done;
 }
 
 std::int64_t Database::changes() const {
-  return sqlite3_changes64(db_);
+  return sqlite3_changes64(state_->db);
 }
 
-Result<void> Database::quick_check(std::int64_t budget_ms) {
+Result<bool> Database::check(std::int64_t budget_ms, std::vector<std::string>* findings) {
   auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(budget_ms);
-  sqlite3_progress_handler(db_, 10'000, stop_at_deadline, &deadline);
-  auto check = [this]() -> Result<void> {
-    TRY(Statement statement, prepare("PRAGMA quick_check(1)"));
+  sqlite3_progress_handler(state_->db, 10'000, stop_at_deadline, &deadline);
+  auto run = [&](const char* sql) -> Result<void> {
+    TRY(Statement statement, prepare(sql));
     Cursor cursor(statement);
-    TRY(const bool row, cursor.step());
-    if (row && cursor.text_at(0) != "ok") return fail(storage_error(SQLITE_CORRUPT, file_of(db_)));
-    return {};
+    for (;;) {
+      TRY(const bool row, cursor.step());
+      if (!row || cursor.text_at(0) == "ok") return {};
+      if (!findings) return fail(storage_error(SQLITE_CORRUPT, file_of(state_->db)));
+      findings->push_back(cursor.text_at(0));
+    }
   };
-  Result<void> result = check();
-  sqlite3_progress_handler(db_, 0, nullptr, nullptr);
-  if (!result && (result.error().details["sqlite"] & 0xff) == SQLITE_INTERRUPT) {
-    log_warn("the job database is large; its check at start was cut short");
-    return {};
-  }
-  return result;
+  // The quick one leaves the entries of indexes alone; those of `job` are few and decide what runs.
+  Result<void> done = run("PRAGMA integrity_check('job')");
+  if (done) done = run(findings ? "PRAGMA integrity_check(20)" : "PRAGMA quick_check(1)");
+  sqlite3_progress_handler(state_->db, 0, nullptr, nullptr);
+  if (done) return true;
+  if (primary_code(done.error()) == SQLITE_INTERRUPT) return false;
+  return fail(done.error());
 }
 
-void Database::checkpoint() {
-  sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+Error Database::damage(std::string_view what) const {
+  Error error = storage_error(SQLITE_CORRUPT, file_of(state_->db));
+  error.message += fmt::format(": {}", what);
+  return error;
+}
+
+void Database::checkpoint(bool idle) {
+  state_->checkpoint(idle ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE);
+}
+
+std::int64_t Database::log_bytes() const {
+  return state_->log_pages * kPageBytes;
+}
+
+bool Database::sync_failed() const {
+  return state_->sync_failed;
 }
 
 }  // namespace ponder::jobs

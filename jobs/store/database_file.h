@@ -1,0 +1,38 @@
+#pragma once
+// The database as files: what is done to them before SQLite has them open, and never while it has
+// (closing any descriptor of an open database would drop SQLite's POSIX locks). Errors are
+// `storage`. Linux and POSIX calls only, no SQL.
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "engine/base/error.h"
+
+namespace ponder::jobs {
+
+/// `file`, its log and the index of its log, as SQLite names them.
+std::filesystem::path log_of(const std::filesystem::path& file);
+std::filesystem::path log_index_of(const std::filesystem::path& file);
+
+/// The file's path without links in its directory, which must exist and lie on a file system that
+/// keeps locks.
+Result<std::filesystem::path> usable_path(const std::filesystem::path& file);
+
+/// Makes the file with mode 0600 whatever the umask, or checks the one that is there: a plain file
+/// of ours that others cannot read.
+Result<void> prepare_file(const std::filesystem::path& file);
+
+/// Its bytes, or 0 if it is not there. By stat: nothing is opened.
+std::int64_t file_bytes(const std::filesystem::path& file);
+
+/// The bytes of a file that nobody has open, into a new one (0600).
+Result<void> copy_private(const std::filesystem::path& from, const std::filesystem::path& to);
+Result<void> sync_file(const std::filesystem::path& file);
+/// Makes renames in a directory durable.
+Result<void> sync_directory(const std::filesystem::path& directory);
+/// rename(2), as an error that names both.
+Result<void> rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
+/// Writes a small new file (0600) and syncs it.
+Result<void> write_private(const std::filesystem::path& file, std::string_view text);
+
+}  // namespace ponder::jobs

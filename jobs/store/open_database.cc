@@ -1,0 +1,151 @@
+#include "jobs/store/open_database.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "engine/base/filesystem_kind.h"
+#include "engine/base/log.h"
+#include "jobs/store/database_file.h"
+#include "jobs/store/log_check.h"
+#include "jobs/store/migrate.h"
+#include "jobs/store/rebuild.h"
+#include "jobs/store/schema.h"
+#include "jobs/store/statements.h"
+
+namespace ponder::jobs {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::int64_t kCheckMs = 5000;
+constexpr std::int64_t kEmptyLogBytes = 32;
+constexpr int kBusyMs = 50;  // the queue's thread must not wait for others
+
+/// A database comes into being whole, under another name: an empty ponder.db is never the trace of
+/// a start that was cut short.
+Result<void> create(const fs::path& file) {
+  const fs::path fresh = fresh_path(file);
+  remove_database(fresh);
+  {
+    TRY(Database db, Database::open(fresh));
+    TRY_VOID(migrate(db, fresh));
+    db.checkpoint(true);
+    if (db.sync_failed()) return fail(ErrorCode::storage, "the disk refused to sync");
+  }
+  TRY_VOID(sync_file(fresh));
+  TRY_VOID(rename_file(fresh, file));
+  return sync_directory(file.parent_path());
+}
+
+/// Rows whose checksum does not hold, or a state that this build does not know.
+Result<void> check_rows(Database& db) {
+  TRY(const std::int64_t damaged,
+      db.pragma_integer("SELECT count(*) FROM job WHERE NOT (" PONDER_HOLDS ")"));
+  if (damaged > 0) return fail(db.damage(fmt::format("{} rows of jobs", damaged)));
+  return {};
+}
+
+/// False: not checked to its end.
+Result<bool> check(Database& db, const fs::path& file) {
+  TRY(const std::int64_t version, schema_version(db, file));
+  if (version == 0) return true;
+  TRY_VOID(check_schema(db, version));
+  TRY(const bool whole, db.check(kCheckMs));
+  if (version == newest_schema()) TRY_VOID(check_rows(db));
+  return whole;
+}
+
+/// What is damaged, out of "... is damaged: WHAT".
+std::string what_of(const std::string& message) {
+  const std::size_t at = message.rfind("damaged: ");
+  return at == std::string::npos ? "its structure" : message.substr(at + 9);
+}
+
+/// Whether a file that says it is ours has what the header of a database of ours always has. SQLite
+/// would take some of it for that of a newer SQLite's file, and refuse.
+bool header_holds(const fs::path& file) {
+  std::array<unsigned char, 100> header{};
+  std::ifstream in(file, std::ios::binary);
+  if (!in.read(reinterpret_cast<char*>(header.data()), header.size())) return false;
+  const auto number = [&](std::size_t at) {
+    return std::uint32_t{header[at]} << 24 | std::uint32_t{header[at + 1]} << 16 |
+           std::uint32_t{header[at + 2]} << 8 | header[at + 3];
+  };
+  if (std::memcmp(header.data(), "SQLite format 3", 16) != 0) return false;
+  if (number(68) != kApplicationId) return true;  // for schema_version() to judge
+  const auto is_version = [](unsigned char byte) { return byte == 1 || byte == 2; };
+  const auto zero = [](unsigned char byte) { return byte == 0; };
+  return is_version(header[18]) && is_version(header[19]) && header[20] == 0 && header[21] == 64 &&
+         header[22] == 32 && header[23] == 32 && number(44) >= 1 && number(44) <= 4 &&
+         number(56) == 1 && std::all_of(&header[72], &header[92], zero);
+}
+
+/// Why the files cannot be opened as they are; empty: they can.
+std::string damage_of_files(const fs::path& file, const LogState& log) {
+  std::error_code ec;
+  const bool there = fs::exists(fs::symlink_status(file, ec));
+  if (!there && file_bytes(log_of(file)) > kEmptyLogBytes)
+    return fmt::format("{} is missing beside its log", file.filename().string());
+  if (there && fs::is_regular_file(file, ec) && file_bytes(file) == 0)
+    return fmt::format("{} is empty", file.filename().string());
+  if (there && fs::is_regular_file(file, ec) && !header_holds(file)) return "its header";
+  if (log.verdict == LogState::Verdict::damaged)
+    return fmt::format("its log does not hold at frame {}, with {} commits behind it",
+                       log.frames + 1, log.lost_commits);
+  return {};
+}
+}  // namespace
+
+Result<OpenedDatabase> open_database(const fs::path& file, const OpenRequest& request) {
+  TRY(const fs::path path, usable_path(file));
+  TRY_VOID(finish_rebuild(path));
+  if (const FilesystemKind kind = filesystem_kind_of(path.parent_path()); kind.in_memory)
+    log_warn(fmt::format("{} is on {}: jobs there are gone when the machine restarts",
+                         path.parent_path().string(), kind.name));
+  std::error_code ec;
+  if (fs::exists(fs::symlink_status(path, ec))) TRY_VOID(prepare_file(path));
+  TRY(const LogState log, check_log(log_of(path)));
+  std::string damage =
+      request.damage.empty() ? damage_of_files(path, log) : what_of(request.damage);
+  bool rebuilt = false;
+  for (;;) {
+    if (!damage.empty()) {
+      log_error(fmt::format("{} is damaged ({}): what can be read of it is saved", path.string(),
+                            damage));
+      TRY_VOID(rebuild(path, damage, log, request.instance));
+      rebuilt = true;
+      damage.clear();
+    } else if (!fs::exists(path, ec)) {
+      TRY_VOID(create(path));
+    }
+    Result<Database> db = Database::open(path);
+    Result<bool> checked = db ? check(*db, path) : fail(db.error());
+    if (checked) {
+      const Result<void> migrated = migrate(*db, path);
+      if (migrated) {
+        if (!*checked)
+          log_info("the job database is large; its check goes on while nothing else is done");
+        db->checkpoint(true);
+        if (db->sync_failed())
+          return fail(ErrorCode::storage, "the disk refused to sync", "check the disk");
+        db->set_patience(kBusyMs);
+        OpenedDatabase out{std::move(*db), *checked, {}};
+        if (log.verdict == LogState::Verdict::torn && !rebuilt) {
+          out.note =
+              "the last write before the daemon ended was not whole and is gone: a job that was "
+              "accepted in that moment may not be known";
+          log_warn(out.note);
+        }
+        return out;
+      }
+      checked = fail(migrated.error());
+    }
+    if (!is_damage(checked.error()) || rebuilt) return fail(checked.error());
+    damage = what_of(checked.error().message);
+  }
+}
+
+}  // namespace ponder::jobs
