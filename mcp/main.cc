@@ -125,7 +125,8 @@ int serve(const std::vector<fs::path>& roots, const ponder::client::ClientOption
   for (;;) {
     const LineReader::Line line = reader.next();
     if (line.kind == LineReader::Kind::end) break;
-    if (std::exchange(parent, 0) > 0) watch_parent(parent, [] { _exit(0); });
+    if (const pid_t client = std::exchange(parent, 0); client > 0)
+      watch_parent(client, [] { _exit(0); });
     if (line.kind == LineReader::Kind::too_long) {
       server.handle_too_long(kLineBytesMax);
     } else {

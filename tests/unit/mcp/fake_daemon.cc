@@ -189,7 +189,9 @@ Result<client::Response> FakeDaemon::get_result(const std::string& id, const std
   const std::string part = query_value(target, "part");
   if (part == "answer" && job.envelope.at("state").as_string() != "completed")
     return fail(ErrorCode::not_completed, "the job did not complete");
-  const std::string& text = part == "reasoning" ? job.reasoning : job.answer;
+  const std::string& text = part == "reasoning" ? job.reasoning
+                            : part == "request" ? job.request
+                                                : job.answer;
   const std::int64_t total = count_code_points(text);
   const std::int64_t offset = std::atoll(query_value(target, "offset").c_str());
   const std::string limit = query_value(target, "limit");

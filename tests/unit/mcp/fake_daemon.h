@@ -34,6 +34,7 @@ struct FakeJob {
   json::object envelope;
   std::string answer;  ///< also the partial
   std::string reasoning;
+  std::string request = "What is it?";
 };
 
 struct Request {

@@ -93,6 +93,28 @@ TEST_F(ToolsTest, StatusWithoutIdsListsThisWorkspaceUnlessAllAreWanted) {
   EXPECT_THAT(daemon_.last("GET", "/v1/jobs?").target, Not(HasSubstr("workspace")));
 }
 
+// T15, anthropics/claude-code#29193: after a compaction of its context the agent had forgotten its ids
+// and did the work again.
+TEST_F(ToolsTest, AListSaysOfUnlabelledJobsWhatTheyWereAsked) {
+  FakeJob named = job(1, "running");
+  named.envelope["label"] = "night work";
+  FakeJob plain = job(2, "running");
+  plain.request = "How many\n" + std::string(200, 'x');
+  FakeJob with_context = job(3, "running");
+  with_context.request = "<context>\n" + std::string(300, 'c') + "\n</context>\n\nWhy so?";
+  for (const FakeJob& each : {named, plain, with_context})
+    daemon_.put(each);
+  const ToolResult list = good("status", {});
+  EXPECT_THAT(list.text, HasSubstr("\"night work\""));
+  EXPECT_THAT(list.text, HasSubstr("\"How many " + std::string(91, 'x') + "\""));
+  EXPECT_THAT(list.text, HasSubstr("Why so?\""));
+  EXPECT_THAT(list.text, Not(HasSubstr("<context>")));
+  const json::array& jobs = list.structured.at("jobs").as_array();
+  ASSERT_EQ(jobs.size(), 3u);
+  EXPECT_TRUE(jobs.at(2).at("preview").is_null()) << "what has a label is known by it";
+  EXPECT_EQ(count_code_points(text(jobs.at(1).as_object(), "preview")), 100);
+}
+
 TEST_F(ToolsTest, ResultPagesJoinToTheWholeText) {
   std::string answer;
   for (int i = 0; i < 5'000; ++i)
