@@ -21,10 +21,18 @@ from harness import BIN, PLANTED, Daemon, check, finish, wait_until
 
 # Three bugs of real servers, put in front of the program.
 WRAPPED = {
-    "keeps_running": '(cat; sleep 20) | "$@"',                 # the end of input does not reach it
-    "banner": 'echo "ponder 0.1 ready"; exec "$@"',            # a library that prints on stdout
-    # A line over the limit ends it. The shell itself lets go of the pipe, or nobody would notice.
-    "dies_of_long_lines": 'exec 3<&0 </dev/null; head -c 8600000 <&3 3<&- | "$@" 3<&- & exec 3<&-; wait',
+    "keeps_running": ["sh", "-c", '(cat; sleep 20) | "$@"', "sh"],       # the end of input does not reach it
+    "banner": ["sh", "-c", 'echo "ponder 0.1 ready"; exec "$@"', "sh"],  # a library that prints on stdout
+    "dies_of_long_lines": [sys.executable, "-c", """
+import subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
+for line in iter(lambda: sys.stdin.buffer.readline(8600000), b""):
+    if len(line) == 8600000:
+        child.kill()
+        sys.exit(1)
+    child.stdin.write(line)
+    child.stdin.flush()
+"""],
 }
 GONE_S = 1.0
 QUICK_S = 0.2
@@ -37,8 +45,7 @@ class Child:
 
     def __init__(self, home, *extra, env=None, cwd=None, version="2025-11-25"):
         argv = [str(BIN / "ponder-mcp"), "--home", str(home), *extra]
-        if PLANTED in WRAPPED:
-            argv = ["sh", "-c", WRAPPED[PLANTED], "sh", *argv]
+        argv = WRAPPED.get(PLANTED, []) + argv
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd,
                                         stderr=subprocess.DEVNULL, start_new_session=True,
                                         env={**os.environ, **(env or {})})
@@ -174,8 +181,7 @@ def parent_dies(daemon, rounds):
     for number in range(rounds):
         kind = "own" if number % 2 else "shared"
         program = [str(BIN / "ponder-mcp"), "--home", str(daemon.home)]
-        if PLANTED in WRAPPED:
-            program = ["sh", "-c", WRAPPED[PLANTED], "sh", *program]
+        program = WRAPPED.get(PLANTED, []) + program
         parent = subprocess.Popen([sys.executable, "-c", PARENT, kind, *program], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         if kind == "shared":
