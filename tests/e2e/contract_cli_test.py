@@ -404,6 +404,7 @@ def terminals(home):
     check(code == 2, f"no text and a terminal on stdin: {code} {shown}")
 
 
+# T11: the commands in `next` work as they stand.
 def next_commands(home):
     job = document(ponder("--home", home, "submit", "--json", LONG + " next"), 0)
     path = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": home}

@@ -289,6 +289,7 @@ def budgets():
             error = is_error(d.submit("count me", **fields), 400, "context_length_exceeded", f"over by one: {fields}")
             same((error.get("n_prompt_tokens"), error.get("n_reserved"), error.get("n_ctx")),
                  (p, sum(fields.values()), WINDOW), "the numbers")
+        # T40, ollama#4967: window - 1, window and one more; nothing is cut.
         chars = 4 * (WINDOW - p)
         body = "count me" + "x" * chars
         most = prompt_of("count me" + "x" * (chars - 16))["prompt"]
@@ -306,6 +307,7 @@ def budgets():
         def ending(text, **fields):
             job = is_envelope(d.wait_terminal(d.submit(text, **fields).json["job_id"]), text)
             return job
+        # T27, Arthur-Ficial/apfel#412: an answer that hit its limit was reported as completed.
         cut = ending(stub(tokens=50, rate=1000), effort="none", max_answer_tokens=8)
         same((cut["state"], cut["reason"], cut["tokens"]["answer"], cut["answer"]),
              ("incomplete", "output_limit", 8, None), "a spent answer budget")
@@ -313,6 +315,7 @@ def budgets():
         is_error(d.call("GET", f"/v1/jobs/{cut['job_id']}/result"), 409, "not_completed", "its answer")
         page = d.call("GET", f"/v1/jobs/{cut['job_id']}/result?part=partial").json
         same(len(page["text"].split()), 8, "its partial text")
+        # T28, kekzl/imp#1442: a budget spent on thinking gave an empty success.
         mute = ending(stub(think=50, rate=1000), max_reasoning_tokens=9)
         same((mute["state"], mute["reason"], mute["tokens"]["reasoning"]),
              ("incomplete", "reasoning_exhausted", 9), "a spent reasoning budget")
@@ -334,6 +337,7 @@ def budgets():
         same((job["reason"], job["tokens"]["reasoning"]), ("reasoning_exhausted", 77), "a number as effort")
         same(ending(stub(fault="endless_thinking", rate=1e6), effort="low", max_reasoning_tokens=20)["reason"],
              "reasoning_exhausted", "endless thinking")
+        # T30, vllm-mlx#723: a loop ends as what it is.
         same(ending(stub(fault="loop", after=3, rate=1e5))["reason"], "repetition", "a loop")
         same(ending(stub(fault="exit0", after=3))["reason"], "stream_lost", "exit 0")
         oom = ending(stub(fault="out_of_memory", after=3))

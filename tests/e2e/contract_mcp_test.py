@@ -106,6 +106,7 @@ class Server:
         if not check(result is not None, f"{tool} gives a result: {str(reply)[:300]}"):
             return {"content": [{"text": ""}], "structuredContent": {}, "isError": None}
         blocks = result["content"]
+        # T33, anthropics/claude-code#86032: one half of an answer was invisible to its reader.
         check(len(blocks) == 1 and blocks[0]["type"] == "text", f"{tool} gives one text block: {str(blocks)[:200]}")
         if self.modern:
             check(result.get("resultType") == "complete", f"{tool} says resultType: {str(result)[:200]}")
@@ -160,6 +161,7 @@ def end_home(home):
     shutil.rmtree(home, ignore_errors=True)
 
 
+# T10, modelcontextprotocol/servers#4153: clients of two eras of the protocol.
 def protocol(home, work):
     for version in LEGACY:
         server = Server(home, work, version)
@@ -199,6 +201,7 @@ def protocol(home, work):
     server.end()
 
 
+# T34, RedHatInsights/insights-mcp#340: over-long descriptions were cut.
 def tool_list(home, work):
     server = Server(home, work)
     reply = server.request("tools/list")
@@ -217,6 +220,7 @@ def tool_list(home, work):
     server.end()
 
 
+# T41, Factory-AI/factory#4, crush#3748: an unknown effort became none, and the one that was used was not told.
 def arguments(home, work):
     server = Server(home, work)
     for tool, given, words in (
@@ -308,6 +312,7 @@ def jobs(home, work):
     shell = subprocess.run(data["next"]["shell"].replace(" wait ", " wait --wait-s 0.1 "), shell=True, cwd="/",
                            capture_output=True)
     check(shell.returncode == 124, f"the wait command runs as it stands: {data['next']['shell']} {shell}")
+    # T16, ai-dev-kit#65, tapir-archicad-MCP#23: a retry after a time-out made a second job.
     twin, text = server.job("submit", task=LONG, label="night work")
     check(twin["job_id"] == job and twin["note"] and twin["note"] in text, f"a twin with a note: {twin['note']}")
     new = server.job("submit", task=LONG, force_new=True)[0]["job_id"]
@@ -345,6 +350,7 @@ def jobs(home, work):
     check("50" in (late["note"] or "") and late["note"] in text, f"wait_s is lowered and named: {late['note']}")
     server.bad("result", job, "cancelled", "part", job_id=job)
     server.job("cancel", job_id=new)
+    # T26, openclaw#108989, axonhub#2185: an output that broke off passed for a success.
     cut = server.job("submit", task="[[stub tokens=9 text=cut fault=exit0 after=4]]", effort="none")[0]["job_id"]
     wait_until(lambda: server.job("status", job_id=cut, wait_s=5)[0]["state"] == "incomplete", 20, "it is cut")
     text = server.bad("result", cut, "stream_lost", "result", '"part":"partial"', job_id=cut)
@@ -359,6 +365,7 @@ def jobs(home, work):
     server.end()
 
 
+# T31, danielmiessler/Fabric#2203: emoji and accents, torn by no page.
 def pages(home, work):
     server, claude = Server(home, work), Server(home, work, client="claude-code")
     data, text = server.job("ask", question="[[stub tokens=9000 text=\U0001f600é]]")
@@ -397,6 +404,7 @@ def pages(home, work):
     claude.end()
 
 
+# T39, pal-mcp-server#293: `files` read anything that the user may read.
 def files(home, work):
     server = Server(home, work)
     place = work / "files"

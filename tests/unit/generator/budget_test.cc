@@ -16,6 +16,7 @@ Budgets explicit_budgets(std::optional<std::int64_t> reasoning,
   return b;
 }
 
+// T40, ollama#4967, #3839: a long prompt was cut without a word.
 TEST(Budget, AFullWindowIsAcceptedAndOneTokenMoreIsRefusedWithTheNumbers) {
   EXPECT_TRUE(plan_budgets(900, 1000, explicit_budgets(60, 40), true));
   const auto over = plan_budgets(901, 1000, explicit_budgets(60, 40), true);

@@ -279,6 +279,7 @@ TEST_F(Control, WhatIsToldBeforeAndAfterAnyCutIsTheUncutText) {
 }
 
 /// Cuts a run after every number of tokens and resumes it from what it told.
+// T29, llama.cpp#28182: a budget that closed the thinking left pieces of it in the answer.
 TEST_F(Control, NoCutInOrAroundAForcedClosingIsHeard) {
   request.on_limit = OnLimit::answer;
   const std::pair<std::int64_t, const char*> cases[] = {
@@ -387,6 +388,7 @@ TEST_F(Control, PropertyAGuessIsWhatComes) {
   }
 }
 
+// T42, mlx-serve#331, vllm#44012: a schema bent the thinking, doubled braces or spammed brackets.
 TEST_F(Control, NoiseUnderASchemaIsAJsonTextOfIt) {
   request.schema = parse_json(R"({"type": "object", "properties": {
       "kind": {"enum": ["a", "b", null]}, "count": {"type": "integer", "minimum": 3, "maximum": 40},

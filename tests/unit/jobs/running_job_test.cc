@@ -193,6 +193,7 @@ TEST(RunningJob, TheLastTokenWithoutTextWaitsForWhatFollows) {
   EXPECT_EQ(tokens(), (std::vector<std::int32_t>{1, 2, 3, 4}));
 }
 
+// T31, qwisp#134: a stream froze after a torn character.
 TEST(RunningJob, SplitCharactersAreHeldUntilTheyAreWhole) {
   RunningJob job = job_with({}, 0);
   const std::string smile = "\xF0\x9F\x99\x82";

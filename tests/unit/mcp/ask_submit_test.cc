@@ -15,6 +15,8 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using testing::ToolsTest;
 
+// T33, anthropics/claude-code#79944, kimi-code#2554: some clients show the text alone, some the
+// structure alone.
 TEST_F(ToolsTest, AskGivesTheAnswerInBothHalves) {
   daemon_.submitted = job(1, "queued");
   daemon_.moves = {job(1, "running"), job(1, "completed", "The answer is 42.")};
@@ -66,6 +68,8 @@ TEST_F(ToolsTest, AskThatTakesTooLongNamesTheJobAndIsNoError) {
   EXPECT_EQ(r.structured.at("next").at("mcp").at("tool").as_string(), "status");
 }
 
+// T1, anthropics/claude-code#63379, python-sdk#212: the client gave up at 60 s and the answer was
+// dropped.
 TEST_F(ToolsTest, AskWaitsAsLongAsAskedAndNoLongerThanTheBound) {
   daemon_.submitted = job(1, "running");
   for (const auto& [asked, least, most] :

@@ -37,6 +37,8 @@ TEST_F(ToolsTest, StatusOfAKnownJobIsNeverAnError) {
   }
 }
 
+// T4, Q00/ouroboros#1423, whip#58: a wait that returned on every event was polled a hundred times a
+// job.
 TEST_F(ToolsTest, StatusWakesOnAStateOrPhaseChangeOnly) {
   FakeJob more_tokens = job(1, "running");
   more_tokens.envelope["tokens"].as_object()["reasoning"] = 999;
@@ -49,6 +51,7 @@ TEST_F(ToolsTest, StatusWakesOnAStateOrPhaseChangeOnly) {
   EXPECT_EQ(daemon_.moves.size(), 1u);
 }
 
+// T3, anthropics/claude-code#78566: the caller asked to wait longer than any client lets it.
 TEST_F(ToolsTest, StatusWaitsNoLongerThanItsBound) {
   daemon_.put(job(1, "running"));
   const std::int64_t began = clock_.steady_ms();

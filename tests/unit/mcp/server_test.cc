@@ -130,6 +130,7 @@ TEST_F(ServerTest, NotificationsAndStrayResponsesGetNoAnswer) {
     EXPECT_TRUE(exchange(line).is_null()) << line;
 }
 
+// T10, modelcontextprotocol/servers#4153: two eras of the protocol met.
 TEST_F(ServerTest, InitializeEchoesAKnownVersionElseOffersTheNewest) {
   for (const std::string_view version : legacy_versions()) {
     const json::value m =
@@ -225,6 +226,7 @@ TEST_F(ServerTest, AFaultInAToolIsAnInternalErrorWithoutDetails) {
   EXPECT_EQ(to_json(m).find("secret"), std::string::npos);
 }
 
+// T6, mlorentedev/hive#63: one call that waited starved the server.
 TEST_F(ServerTest, AWaitHoldsUpNobodyElse) {
   server_.handle_line(request("1", "tools/call", R"({"name":"hold"})"));
   wait_started();
@@ -242,6 +244,7 @@ TEST_F(ServerTest, AWaitHoldsUpNobodyElse) {
   EXPECT_TRUE(sink_.answer_to(1).as_object().contains("result"));
 }
 
+// T7, mcp-gsuite#21, python-sdk#2507: a cancelled call crashed the server or was never let go.
 TEST_F(ServerTest, CancelledEndsTheWaitAndNothingIsSent) {
   server_.handle_line(request("1", "tools/call", R"({"name":"hold"})"));
   wait_started();
@@ -277,6 +280,8 @@ TEST_F(ServerTest, TooManyCallsAreAToolError) {
   EXPECT_TRUE(sink_.answer_to(5).as_object().contains("result"));
 }
 
+// T5, vfarcic/dot-ai#708, opencode#24965: progress that nobody asked for, too often, or after the
+// answer.
 TEST_F(ServerTest, ProgressOnlyWithATokenRisingAndBeforeTheAnswer) {
   exchange(request("1", "tools/call", R"({"name":"report","arguments":{"n":3}})"));
   EXPECT_EQ(sink_.messages().size(), 1u);

@@ -14,6 +14,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using testing::ToolsTest;
 
+// T34, RedHatInsights/insights-mcp#340: an over-long description was cut.
 TEST_F(ToolsTest, TheListIsFixedSmallAndSaysWhatIsChecked) {
   const json::array& list = tools_.list();
   ASSERT_EQ(list.size(), 6u);

@@ -58,6 +58,7 @@ TEST_F(WorkspaceTest, ReadsRelativeAndAbsoluteFilesBelowTheWorkspace) {
   EXPECT_EQ(files->at(3).text, "alpha");
 }
 
+// T39, pal-mcp-server#293, DesktopCommanderMCP#403: `files` read anything.
 TEST_F(WorkspaceTest, RefusesWhatLiesOutside) {
   for (const std::string path : {"../outside.txt", "sub/../../outside.txt", "/etc/passwd",
                                  "/proc/self/environ", "../project-evil/x.txt"})

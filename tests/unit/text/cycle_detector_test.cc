@@ -48,6 +48,7 @@ std::vector<TokenId> ids_of(const std::string& text) {
   return pebble_tokenizer().encode(text, false);
 }
 
+// T30, vllm-mlx#723, llama.cpp#26039: a loop burnt the whole budget; penalties did not stop it.
 TEST(CycleDetector, FindsACycleOnceItHasComeOftenEnough) {
   EXPECT_EQ(triggers_at(repeated({}, {7}, 1000)), 512u);
   EXPECT_EQ(triggers_at(repeated({1, 2, 3}, {7, 8}, 1000)), 515u);
@@ -106,6 +107,7 @@ TEST(CycleDetector, RulersAndBlanksOfAPageAreNoCycle) {
     page += std::string(120, '-') + "\n" + std::string(100, ' ') + std::to_string(i) + "\n";
   EXPECT_EQ(triggers_at(ids_of(page)), std::nullopt);
 }
+// T30: a table of similar rows is no loop.
 TEST(CycleDetector, TablesWithOneDifferingCellAreNoCycle) {
   std::string numbers, markdown, matrix;
   for (int i = 0; i < 1500; ++i) {

@@ -130,6 +130,7 @@ TEST(OutputSplitter, KeepsTheIndentationOfTheFirstLine) {
   EXPECT_EQ(split("x</think>\n\n    code\n").answer, "    code\n");
   EXPECT_EQ(split("x</think> y").answer, " y");
 }
+// T29, Rapid-MLX#575, imp#509: reasoning leaked into the answer when it was cut in a thought.
 TEST(OutputSplitter, UnclosedThinkingIsReasoningToTheLastByte) {
   const Outcome o = split("long thought \n </thi");
   EXPECT_EQ(o.reasoning, "long thought \n </thi");
