@@ -97,15 +97,18 @@ void RunningJob::write(Channel channel, std::string_view text,
     text.remove_prefix(static_cast<std::size_t>(same));
     if (replay_at_ == replay_end_) {
       replayed_.clear();
-      const std::int64_t beyond = std::clamp<std::int64_t>(seen_tokens_ - stored_tokens_, 0,
-                                                           static_cast<std::int64_t>(fresh.size()));
-      fresh.erase(fresh.begin(), fresh.end() - beyond);
     } else if (text.empty()) {
       return;
     } else {  // another build or machine: from here on the text is a new one
       give_up_stored_text(taken);
       fresh.clear();  // they stand in replayed_
     }
+  }
+  // Stored tokens may reach beyond the stored text: those that brought none come again as well.
+  if (!must_cut_) {
+    const std::int64_t beyond = std::clamp<std::int64_t>(seen_tokens_ - stored_tokens_, 0,
+                                                         static_cast<std::int64_t>(fresh.size()));
+    fresh.erase(fresh.begin(), fresh.end() - beyond);
   }
   if (text.empty() && fresh.empty()) return;
   speak();

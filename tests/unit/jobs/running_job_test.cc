@@ -130,6 +130,20 @@ TEST(RunningJob, TokensStoredBeforeAreNotStoredTwice) {
   EXPECT_EQ(job.answer_tokens(), 5);
 }
 
+TEST(RunningJob, StoredTokensBehindTheStoredTextAreNotStoredTwice) {
+  JobText kept;
+  kept.append(Channel::answer, "a");
+  RunningJob job = job_with(kept, 1, 2);  // "a" and a token that brought no text yet
+  job.take({Channel::answer, "a", {1}});
+  job.take({Channel::answer, "", {2}});
+  job.take({Channel::answer, "", {3}});
+  job.take({Channel::answer, "b", {4}});
+  std::vector<std::int32_t> tokens;
+  for (const Chunk& chunk : job.progress(0).chunks)
+    tokens.insert(tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+  EXPECT_EQ(tokens, (std::vector<std::int32_t>{3, 4}));
+}
+
 TEST(RunningJob, AResumedJobOnlyAppends) {
   StoredText stored;
   stored.text.append(Channel::reasoning, "thinking");
