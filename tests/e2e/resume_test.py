@@ -2,15 +2,23 @@
 again has in the end the text it would have had uncut; so has one that a budget or a cancel cut and
 that was resumed in a new job.  resume_test.py BIN_DIR [--planted restart]
 
+The short size kills at 4 points of the stub's text and at 6 random ones of the bundled model's, the full
+one (PONDER_SOAK=1) at 50 of each.
+
 --planted restart sets after_crash = "restart": then tokens are made twice, and the check of the running
 time must find it out.
 """
+import functools
 import os
+import pathlib
+import random
 import signal
 import sys
 import time
 
-from harness import PLANTED, ROOT, Daemon, check, finish, wait_until
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fault"))
+from profile import FULL, figure
+from harness import PLANTED, ROOT, Daemon, breaches, check, finish, wait_until
 
 QUESTION = "How many Collatz steps from 27 to 1?"  # 111 of them, each a line of thinking
 SEED = 20240611
@@ -31,6 +39,7 @@ def length(d, job_id):
     return job["reasoning_chars"] + job["total_chars"], job["state"]
 
 
+@functools.cache
 def uncut(kind, task):
     with Daemon(*engine(kind)) as d:
         d.start()
@@ -51,7 +60,8 @@ def same(d, job_id, job, wanted, want_text, what):
               f"{what}: {wanted['tokens'][name]} {name} tokens, got {job['tokens'][name]}")
 
 
-def killed_at_several_points(kind, task):
+def killed_at_several_points(kind, task, shares=(0.05, 0.3, 0.55, 0.8)):
+    """How often the running job was hit."""
     wanted, want_text = uncut(kind, task)
     total = len(want_text[0]) + len(want_text[1])
     check(total > 100, f"{kind}: the text is long enough to be cut, {total} characters")
@@ -61,7 +71,7 @@ def killed_at_several_points(kind, task):
         d.start()
         job_id = d.submit(task, **BODY).json["job_id"]
         kills = 0
-        for share in (0.05, 0.3, 0.55, 0.8):
+        for share in shares:
             def far_enough():
                 n, state = length(d, job_id)
                 return n >= share * total or state not in ("queued", "running")
@@ -77,7 +87,7 @@ def killed_at_several_points(kind, task):
             after = d.text(job_id, "reasoning") + d.text(job_id, "partial")
             # What was told half a second before the kill was on disk; nothing of it is lost or changed.
             check(before.startswith(after) or after.startswith(before), f"{kind}: the text goes on from what was told")
-        check(kills >= 2, f"{kind}: {kills} kills hit the running job")
+        check(kills >= len(shares) // 2, f"{kind}: {kills} kills hit the running job")
         job = d.wait_terminal(job_id)
         same(d, job_id, job, wanted, want_text, f"{kind}: killed {kills} times")
         check(job["attempt"] == 1, f"{kind}: a killed daemon costs no attempt")
@@ -85,6 +95,20 @@ def killed_at_several_points(kind, task):
         if kind == "stub":  # its time is that of its tokens, on any machine
             check(job["run_s"] < 1.9 * wanted["run_s"],
                   f"tokens are not made twice: {wanted['run_s']} s uncut, {job['run_s']} s")
+    return kills
+
+
+def killed_at_random_points(kind, task, kills, at_once):
+    """`at_once` kills in each run, until `kills` have hit a running job."""
+    seed = int(os.environ.get("PONDER_SEED", random.randrange(1 << 32)))
+    chance, done = random.Random(seed), 0
+    print(f"{kind}: seed {seed}", flush=True)
+    began = time.monotonic()
+    while done < kills and time.monotonic() < began + 1200:
+        done += killed_at_several_points(kind, task, sorted(chance.uniform(0.01, 0.95) for _ in range(at_once)))
+    figure(4, f"{kind}: resumed after kill -9 at {done} random tokens, runs that do not give the uncut text",
+           len(breaches), "0")
+    check(done >= kills, f"{kind}: {done} of {kills} kills hit a running job")
 
 
 def worker_killed(kind, task):
@@ -168,7 +192,12 @@ else:
     for kind, task in (("stub", STUB), ("pebble", QUESTION)):
         if len(sys.argv) > 2 and kind not in sys.argv: continue
         began = time.monotonic()
-        killed_at_several_points(kind, task)
+        if FULL:
+            killed_at_random_points(kind, task, 50, 5)
+        elif kind == "pebble":
+            killed_at_random_points(kind, task, 6, 3)
+        else:
+            killed_at_several_points(kind, task)
         worker_killed(kind, task)
         stopped(kind, task)
         resumed_in_a_new_job(kind, task)
