@@ -994,6 +994,7 @@ def network():
             same(stopped.returncode, 0, f"ponder stop: {stopped.stderr}")
 
 
+# 7a row 30, CVE-2026-43631: a model that was given back while idle was used once more.
 def unloading():
     with daemon() as d:
         pid = d.try_health()["engine"]["pid"]

@@ -2,6 +2,8 @@
 """kill -9 of the worker and of ponder-mcp, in the middle of work: /health is truthful within two
 seconds of a worker's death, the job goes on, and nothing depends on ponder-mcp. The daemon itself is
 killed in random_kill_test.py and syscall_kill_test.py.
+
+Planted bugs: health_test.py and mcp_child_test.py, which measure the same more closely.
 """
 import pathlib
 import signal

@@ -384,6 +384,8 @@ TEST_F(JobStoreTest, ANewerSchemaAndForeignFilesAreRefused) {
   EXPECT_NE(foreign.error().message.find("another program"), std::string::npos);
 }
 
+// 7a row 8, beads#920, WSL#2395, and 7a row 9, opencode#14970: a database on a network's or Windows's
+// file system failed in odd ways, or was damaged.
 TEST(Sqlite, FileSystemsWithoutLocksAreNamed) {
   EXPECT_EQ(filesystem_kind(0x6969).name, "NFS");
   for (const std::uint64_t magic :
@@ -395,6 +397,8 @@ TEST(Sqlite, FileSystemsWithoutLocksAreNamed) {
   EXPECT_EQ(filesystem_kind(0xEF53).name, "");
 }
 
+// 7a row 6: SQLite's race of log resets needs two connections. 7a row 10, camstack/server: closing a
+// file of the database for its own ends dropped the locks of the process.
 TEST(Sqlite, AProcessOpensADatabaseOnce) {
   TempDir dir;
   auto db = Database::open(dir / "t.db");

@@ -137,6 +137,7 @@ TEST(Scheduler, TurnsOfOneMomentGoInOrderOfArrival) {
   EXPECT_EQ(order_of_start(waiting, {2, 1, 1000}, 0), (Picks{1, 0, 2}));
 }
 
+// T24, llama.cpp#22916, taOS#151: a second request failed, or a short one waited behind a long one.
 TEST(Scheduler, UnderASteadyStreamOfAsksNeitherLaneStarves) {
   // One place each; an ask arrives every 10 ms and takes 15 ms; batch jobs wait from the start.
   std::vector<Waiting> waiting{batch(1, 0), batch(2, 0)};
