@@ -3,7 +3,7 @@
 seconds of a worker's death, the job goes on, and nothing depends on ponder-mcp. The daemon itself is
 killed in random_kill_test.py and syscall_kill_test.py.
 
-Planted bugs: health_test.py and mcp_child_test.py, which measure the same more closely.
+Planted bugs: mcp_child_test.py and health_test.py, which measure the same more closely.
 """
 import pathlib
 import signal
