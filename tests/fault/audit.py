@@ -73,9 +73,6 @@ QUERIES = {
         "select 'request', job from request where job not in (select seq from job) union all "
         "select 'event', job from state_change where job not in (select seq from job)",
 }
-# What counts the attempts of a job: never more than one job may be running under two instances, and a
-# running row's instance is the living one.
-OF_THE_DEAD = "select id, instance from job where state = 'running' and instance <> ?"
 
 
 def number(value):
@@ -111,18 +108,23 @@ def connect(home):
     return database
 
 
-def audit(home, when="", only=None):
+def find(home, name):
+    """The rows that break one promise."""
+    database = connect(home)
+    try:
+        return [tuple(row) for row in database.execute(QUERIES[name])]
+    finally:
+        database.close()
+
+
+def audit(home, when=""):
     """Runs the queries; every row found is a breach, at most three told of each. Returns the count."""
     found = 0
-    database = connect(home)
-    for name, query in QUERIES.items():
-        if only and name not in only:
-            continue
-        rows = database.execute(query).fetchall()
-        found += len(rows)
-        for row in rows[:3]:
-            check(False, f"{name}{when}: {row[0]} {row[1]}" + (f" ({len(rows)} rows)" if len(rows) > 3 else ""))
-    database.close()
+    for name in QUERIES:
+        broken = find(home, name)
+        found += len(broken)
+        for row in broken[:3]:
+            check(False, f"{name}{when}: {row[0]} {row[1]}" + (f" ({len(broken)} rows)" if len(broken) > 3 else ""))
     return found
 
 
