@@ -257,8 +257,15 @@ void QueueActor::arm_retention(std::int64_t delay_ms) {
   });
 }
 
+/// A wall clock that jumps ahead while the daemon runs makes no result old: a day has passed when
+/// the wall clock and the steady one since the start both say so.
+std::int64_t QueueActor::retention_now() const {
+  return std::min(clock_.wall_ms(), opened_wall_ms_ + (now() - opened_ms_));
+}
+
 void QueueActor::retain() {
-  const auto step = retention_step(*store_, options_, clock_.wall_ms());
+  if (!is_owner()) return arm_retention(kRetainMs);
+  const auto step = retention_step(*store_, options_, retention_now());
   if (!step) {
     log_warn(fmt::format("retention: {}", step.error().message));
     return arm_retention(kRetainMs);

@@ -156,6 +156,7 @@ class QueueActor final : public JobQueue {
   void cancel_timers(RunningJob& job);
   void arm_retention(std::int64_t delay_ms);
   void retain();
+  std::int64_t retention_now() const;
   Result<std::vector<std::string>> prune_now(const Prune& prune);
 
   // reads.cc
@@ -182,6 +183,8 @@ class QueueActor final : public JobQueue {
   const Options options_;
   Generator& generator_;
   const Clock& clock_;
+  const std::int64_t opened_wall_ms_ = clock_.wall_ms();  ///< see retention_now()
+  const std::int64_t opened_ms_ = clock_.steady_ms();
   const std::string instance_;
   const std::shared_ptr<Door> door_;
   CallTable calls_;
