@@ -264,7 +264,6 @@ std::int64_t QueueActor::retention_now() const {
 }
 
 void QueueActor::retain() {
-  if (!is_owner()) return arm_retention(kRetainMs);
   const auto step = retention_step(*store_, options_, retention_now());
   if (!step) {
     log_warn(fmt::format("retention: {}", step.error().message));
