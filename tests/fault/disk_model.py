@@ -1,7 +1,7 @@
 """A disk as it could look after a power cut, from an strace of the program that wrote it.
 
-`Trace` reads what `strace(...)` recorded: the writes, truncations and syncs of the files named in
-`names`, the directory's changes, and whatever the program sent to its clients, in the order in which
+`Trace` reads what `strace(...)` recorded: the writes, truncations and syncs of the files in one
+directory whose names `wanted` takes, the directory's changes, and whatever the program sent to its clients, in the order in which
 they began. `Disk` plays these events and gives, at any point, a disk that this point's cut could
 leave behind. What is assumed of a disk:
 
@@ -17,7 +17,7 @@ import random
 import re
 
 SECTOR = 512
-CALLS = "pwrite64,write,fdatasync,fsync,ftruncate,unlink,unlinkat,openat,sendmsg,sendto"
+CALLS = "pwrite64,write,fdatasync,fsync,ftruncate,rename,unlink,unlinkat,openat,sendmsg,sendto"
 
 
 def strace(trace):
@@ -37,10 +37,10 @@ def raw(text):
 
 class Trace:
     """`events`: (kind, time, ...) with kind write (name, offset, data), cut (name, size), sync (name),
-    sync_directory, make (name), remove (name), sent (bytes)."""
+    sync_directory, make (name), remove (name), rename (from, to), sent (bytes)."""
 
-    def __init__(self, path, directory, names):
-        self.directory, self.names = os.path.realpath(directory).encode(), set(names)
+    def __init__(self, path, directory, wanted):
+        self.directory, self.wanted = os.path.realpath(directory).encode(), wanted
         self.events = []
         existing, unfinished = set(), {}
         with open(path) as lines:
@@ -66,7 +66,7 @@ class Trace:
 
     def name_of(self, path):
         directory, _, name = path.rpartition(b"/")
-        return name.decode() if directory == self.directory and name.decode() in self.names else None
+        return name.decode() if directory == self.directory and self.wanted(name.decode()) else None
 
     def begin(self, at, call, rest):
         """What counts from the moment it begins: a reader may see it before the call returns."""
@@ -96,6 +96,13 @@ class Trace:
                 self.events.append(("sync_directory", at))
         elif call == "ftruncate" and name:
             self.events.append(("cut", at, name, int(rest.split(",")[1].split(")")[0])))
+        elif call == "rename":
+            old, new = (self.name_of(raw(text)) for text, _ in TEXT.findall(rest))
+            if old or new:
+                assert old and new, f"{old} is renamed to {new}: where is its content?"
+                existing.discard(old)
+                existing.add(new)
+                self.events.append(("rename", at, old, new))
         elif call in ("unlink", "unlinkat", "openat"):
             text = TEXT.search(rest)
             name = self.name_of(raw(text[1])) if text else None
@@ -139,6 +146,15 @@ def in_sectors(change):
         at = end
 
 
+def change_names(names, change):
+    if change[0] == "make":
+        names[change[1]] = change[2]
+    elif change[0] == "remove":
+        names.pop(change[1], None)
+    else:
+        names[change[2]] = names.pop(change[1])
+
+
 class Disk:
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -153,29 +169,22 @@ class Disk:
             self.inodes[event[2]].pending.append(("cut", event[3]))
         elif kind == "sync":
             self.inodes[event[2]].sync()
-        elif kind == "make":
-            self.inodes[event[2]] = Inode()
-            self.changes.append((event[2], self.inodes[event[2]]))
-        elif kind == "remove":
-            del self.inodes[event[2]]
-            self.changes.append((event[2], None))
+        elif kind in ("make", "remove", "rename"):
+            change = (kind, *event[2:]) if kind != "make" else (kind, event[2], Inode())
+            change_names(self.inodes, change)
+            self.changes.append(change)
         elif kind == "sync_directory":
-            self.apply_changes(self.durable, len(self.changes))
+            for change in self.changes:
+                change_names(self.durable, change)
             self.changes = []
-
-    def apply_changes(self, names, count):
-        for name, inode in self.changes[:count]:
-            if inode is None:
-                names.pop(name, None)
-            else:
-                names[name] = inode
 
     def left_behind(self, how):
         """{name: content} after a cut now. `how`: nothing (that was not synced is there), everything,
         torn (all but the end of the last write), some (each sector by chance)."""
         names = dict(self.durable)
         count = {"nothing": 0, "some": self.random.randint(0, len(self.changes))}.get(how, len(self.changes))
-        self.apply_changes(names, count)
+        for change in self.changes[:count]:
+            change_names(names, change)
         return {name: self.content(inode, how) for name, inode in names.items()}
 
     def content(self, inode, how):

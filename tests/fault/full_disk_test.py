@@ -176,11 +176,14 @@ def full_disk(folder):
             if not jobs.submit("x" * 3000, force_new=True):
                 break
         check(jobs.refused > 0, f"{jobs.name}: a full disk refuses")
-        fill(disk, 0)  # what the last refusal rolled back
-        jobs.submit("x" * 9000, force_new=True)
-        health = daemon.call("GET", "/health")
-        check(health.status == 503 and health.json["store"]["ok"] is False and "full" in health.json["reason"],
-              f"{jobs.name}: /health says so: {health.status} {health.json['state']}, {health.json['reason']}")
+
+        def said():  # again and again: what a refusal gives back makes room for the daemon's next try
+            fill(disk, 0)
+            jobs.submit("x" * 9000, force_new=True)
+            health = daemon.call("GET", "/health")
+            return health.status == 503 and health.json["store"]["ok"] is False and "full" in health.json["reason"]
+
+        wait_until(said, 3, f"{jobs.name}: /health says so")
         ends = time.monotonic() + 1.2
         while time.monotonic() < ends:
             jobs.look()
