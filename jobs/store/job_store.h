@@ -136,7 +136,8 @@ struct Leave {
 struct StoreLimits {
   /// Another process that reads on and on keeps the log from shrinking. Beyond this, jobs and
   /// streamed text are refused and only ends are written, until it shrinks.
-  std::int64_t log_bytes = std::int64_t{256} << 20;
+  /// One request and the ends that follow still fit into 64 MiB.
+  std::int64_t log_bytes = std::int64_t{48} << 20;
   std::int64_t repair_pause_ms = 60'000;  ///< a disk that damages it again and again is let be
 };
 
