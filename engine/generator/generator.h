@@ -152,6 +152,11 @@ struct GeneratorStatus {
   std::int64_t restarts = 0;
   std::string last_error;
   double uptime_s = 0;
+  /// `loading` because the device is gone: it is tried again, but nothing is being loaded now.
+  bool device_lost = false;
+  std::vector<std::string> degraded = {};  ///< "slow": under 30 % of the usual speed
+  double tokens_per_s = 0;                 ///< of all generations together; 0: not measured
+  double usual_tokens_per_s = 0;           ///< 0: not known yet
 };
 
 class Generator {
@@ -184,6 +189,10 @@ class Generator {
   virtual void unload(std::function<void(Result<void>)> done) { done({}); }
 
   virtual GeneratorStatus status() const = 0;
+
+  /// Ends what runs as cancelled and whatever process does it; returns when it is gone. Later calls
+  /// are answered at once, with an error. For the end of the daemon.
+  virtual void stop() {}
 };
 
 }  // namespace ponder

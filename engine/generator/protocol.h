@@ -21,6 +21,7 @@ inline constexpr std::size_t kMaxPayload = 64u << 20;
 
 /// How a worker tells the reason of its end by its exit code. 0: the daemon closed the socket.
 inline constexpr int kExitDeviceLost = 70;
+inline constexpr int kExitOutOfMemory = 71;  ///< an allocation failed where nothing could give way
 inline constexpr int kExitModelUnusable = 78;  ///< after Refused: do not start it again
 
 using CallId = std::uint64_t;

@@ -7,12 +7,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -25,7 +27,9 @@
 #include "engine/base/sentence.h"
 #include "engine/base/unique_fd.h"
 #include "engine/generator/protocol.h"
+#include "engine/generator/worker_fault.h"
 #include "engine/generator/worker_process.h"
+#include "engine/generator/worker_speed.h"
 
 namespace ponder {
 namespace {
@@ -37,8 +41,6 @@ constexpr double kPingEvery = 1.0;     // status() must be true within two secon
 constexpr double kAnswerWithin = 2.0;  // a pong later than this is worth a word in status()
 constexpr double kLongLoad = 1.0;      // a load longer than this says for how long
 constexpr double kLongLife = 10.0;     // a worker that lived this long does not count as quick
-constexpr double kMostBackOff = 5.0;
-constexpr double kMostDeviceBackOff = 60.0;  // a lost device may need a while to come back
 constexpr int kReapPatienceMs = 1000;
 
 Time now() {
@@ -115,25 +117,32 @@ struct Unload {
 };
 using Command = std::variant<NewCall, NewGeneration, CancelGeneration, AnswerGeneration, Unload>;
 
-/// Why a worker is over.
+/// Who ended it: the worker itself, or its supervisor.
 enum class Cause { by_itself, bad_frame, stalled };
 
-bool sent_from_outside(int signal) {
-  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+WorkerFault fault_of(const ProcessEnd& end, Cause cause, bool oom_killer_came) {
+  switch (cause) {
+    case Cause::bad_frame:
+      return WorkerFault::garbled;
+    case Cause::stalled:
+      return WorkerFault::stalled;
+    case Cause::by_itself:
+      break;
+  }
+  return fault_of(end, oom_killer_came);
 }
 
-Finish finish_of(const ProcessEnd& end, Cause cause, const Generation& g, double stall_s) {
-  if (g.cancelled) return Finish::cancelled;
-  if (cause == Cause::bad_frame) return Finish::worker_died;
-  if (cause == Cause::stalled)
-    return seconds_since(g.last_event) >= stall_s ? Finish::stalled : Finish::worker_killed;
-  if (!end.known) return Finish::worker_died;
-  if (end.forced) return Finish::stream_lost;
-  if (end.exited) {
-    if (end.code == 0) return Finish::stream_lost;
-    return end.code == protocol::kExitDeviceLost ? Finish::worker_killed : Finish::worker_died;
-  }
-  return sent_from_outside(end.signal) ? Finish::worker_killed : Finish::worker_died;
+/// How a generation that ran in it ends.
+Ended end_of(const Generation& g, WorkerFault fault, double stall_s) {
+  Finish finish = rule_of(fault).finish;
+  if (fault == WorkerFault::stalled && seconds_since(g.last_event) < stall_s)
+    finish = Finish::worker_killed;
+  if (g.cancelled) finish = Finish::cancelled;
+  Ended ended{finish, g.usage, {}};
+  if (finish == Finish::failed)
+    ended.error = {ErrorCode::out_of_memory, "the engine ran out of memory",
+                   "use a smaller prompt, a smaller --ctx or a smaller model"};
+  return ended;
 }
 
 std::vector<std::string> arguments_of(const WorkerOptions& o) {
@@ -154,6 +163,8 @@ std::vector<std::string> arguments_of(const WorkerOptions& o) {
   if (!o.stub && !o.kv.empty()) add("--kv", o.kv);
   if (o.device_state_mib) add("--device-state-mib", std::to_string(*o.device_state_mib));
   if (o.host_state_mib) add("--host-state-mib", std::to_string(*o.host_state_mib));
+  if (o.memory_mib) add("--memory-mib", std::to_string(*o.memory_mib));
+  add("--sequences", std::to_string(std::clamp(o.sequences, 1, 1024)));
   add("--spec", std::to_string(o.spec));
   add("--effort-tokens", fmt::format("{},{},{}", o.low_tokens, o.medium_tokens, o.xhigh_tokens));
   return argv;
@@ -179,20 +190,27 @@ class WorkerGenerator::Supervisor {
     thread_ = std::thread([this] { run(); });
   }
 
-  ~Supervisor() {
+  ~Supervisor() { stop(); }
+
+  void stop() {
+    const std::lock_guard lock(stop_mutex_);
     stopping_ = true;
     wake();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    give_up_late_commands();
   }
 
   protocol::CallId new_call() { return next_call_++; }
 
   void post(Command command) {
+    bool late = false;
     {
       const std::lock_guard lock(inbox_mutex_);
       inbox_.push_back(std::move(command));
+      late = over_;
     }
     wake();
+    if (late) give_up_late_commands();
   }
 
   GeneratorStatus status() const {
@@ -201,6 +219,12 @@ class WorkerGenerator::Supervisor {
     s.uptime_s = s.pid != 0 ? seconds_since(born_) : 0;
     if (s.state == GeneratorState::loading && s.uptime_s > kLongLoad)
       s.reason += fmt::format(" ({:.0f} s so far)", s.uptime_s);
+    if (const double left = Seconds(retry_at_ - now()).count(); s.pid == 0 && left > 0)
+      s.reason += fmt::format("; trying again in {:.0f} s", std::ceil(left));
+    const SpeedWatch::Speed speed = speed_.at(now());
+    s.tokens_per_s = speed.now;
+    s.usual_tokens_per_s = speed.usual;
+    if (speed.slow) s.degraded.emplace_back("slow");
     return s;
   }
 
@@ -220,6 +244,7 @@ class WorkerGenerator::Supervisor {
       wait();
     }
     end_everything();
+    give_up_late_commands();
   }
 
   // --- time ---------------------------------------------------------------------------------
@@ -275,6 +300,7 @@ class WorkerGenerator::Supervisor {
     if (!ping_out_ && t >= after(last_pong_, kPingEvery)) {
       ping_out_ = true;
       last_ping_ = t;
+      oom_.look();
       send(protocol::encode(protocol::ToWorker(protocol::Ping{++pings_})).value());
     }
   }
@@ -334,7 +360,7 @@ class WorkerGenerator::Supervisor {
 
   void take(NewCall& c) {
     if (!c.frame) return c.call.give_up(c.frame.error());
-    if (failure_) return c.call.give_up(*failure_);
+    if (still_failed()) return c.call.give_up(*failure_);
     c.call.frame = std::move(*c.frame);
     c.call.deadline = after(now(), options_.load_wait_s);
     const auto [it, fresh] = calls_.emplace(c.id, std::move(c.call));
@@ -344,7 +370,7 @@ class WorkerGenerator::Supervisor {
 
   void take(NewGeneration& c) {
     if (!c.frame) return c.sink->on_ended({Finish::failed, {}, c.frame.error()});
-    if (failure_) return c.sink->on_ended({Finish::failed, {}, *failure_});
+    if (still_failed()) return c.sink->on_ended({Finish::failed, {}, *failure_});
     if (generations_.contains(c.id))
       return c.sink->on_ended(
           {Finish::failed, {}, Error{ErrorCode::internal, "a generation of this id already runs"}});
@@ -368,6 +394,7 @@ class WorkerGenerator::Supervisor {
     }
     const Generation g = std::move(it->second);
     generations_.erase(it);
+    watch_speed();
     g.sink->on_ended({Finish::cancelled, g.usage, {}});
   }
 
@@ -423,6 +450,7 @@ class WorkerGenerator::Supervisor {
     g.sent = true;
     g.last_event = now();
     send(std::exchange(g.frame, {}));
+    watch_speed();
     if (g.answer_now) send_answer_now(id);
   }
 
@@ -439,14 +467,17 @@ class WorkerGenerator::Supervisor {
       // The program ran before: it is being replaced on the disk, or the machine is short of
       // something. Neither makes the model unusable.
       log_warn(spawned.error().message);
-      next_birth_ = after(now(), back_off(++quick_deaths_, kMostBackOff));
       set_status(GeneratorState::loading, spawned.error().message);
+      pause(pause_after(rule_of(WorkerFault::crashed), ++quick_deaths_, options_.pause_scale));
       return;
     }
     worker_.emplace(std::move(*spawned));
     ++births_;
+    oom_.begin(worker_->pid());
     const std::lock_guard lock(status_mutex_);
     born_ = now();
+    status_.device_lost = false;
+    speed_.begin_anew();
     status_.pid = worker_->pid();
     status_.restarts = births_ - planned_births_;
     status_.state = GeneratorState::loading;
@@ -459,8 +490,14 @@ class WorkerGenerator::Supervisor {
     status_.reason = std::move(reason);
   }
 
+  void pause(double seconds) {
+    next_birth_ = after(now(), seconds);
+    const std::lock_guard lock(status_mutex_);
+    retry_at_ = next_birth_;
+  }
+
   /// The worker is of no use any more: ends it, tells everybody, plans the next one.
-  void worker_over(Cause cause, const std::string& fault = {}) {
+  void worker_over(Cause cause, const std::string& detail = {}) {
     const pid_t pid = worker_->pid();
     if (cause != Cause::by_itself) worker_->kill();
     const ProcessEnd end = worker_->reap(kReapPatienceMs);
@@ -468,37 +505,42 @@ class WorkerGenerator::Supervisor {
     worker_.reset();
     ping_out_ = slow_ = false;
 
-    const std::string words = fault.empty() ? describe(end) : fault;
+    const WorkerFault fault = fault_of(end, cause, oom_.came());
+    std::string words = detail.empty() ? describe(end) : detail;
+    if (const std::string_view more = rule_of(fault).words; !more.empty())
+      words = fmt::format("{} ({})", more, words);
     log_warn(fmt::format("worker {} {}", pid, words));
     {
       const std::lock_guard lock(status_mutex_);
       status_.pid = 0;
       status_.last_error = fmt::format("worker {} {}", pid, words);
     }
-    const bool unusable = end.exited && end.code == protocol::kExitModelUnusable;
-    if (refused_ || (unusable && !was_ready)) {
+    if (refused_ && is_passing(*refused_)) {
+      words = refused_->message;
+      refused_.reset();
+      plan_next_birth(WorkerFault::out_of_memory, was_ready, words);
+    } else if (refused_ || (fault == WorkerFault::unusable && !was_ready)) {
       become_failed(refused_.value_or(
           Error{ErrorCode::model_missing, "the engine cannot use this model; its log says why"}));
       return;
+    } else {
+      plan_next_birth(fault, was_ready, words);
     }
-    plan_next_birth(end, cause, was_ready, words);
-    end_generations(end, cause);
+    end_generations(fault);
     retry_calls(words);
   }
 
-  /// The pause after that many quick deaths in a row.
-  double back_off(int deaths, double most) const {
-    if (deaths < 2) return 0;
-    return std::min(options_.back_off_s * static_cast<double>(1 << std::min(deaths - 2, 20)), most);
+  /// A refusal that may not hold: a model that was served here found no memory this time.
+  bool is_passing(const Error& refusal) const {
+    return served_ && refusal.code == ErrorCode::out_of_memory;
   }
 
-  void plan_next_birth(const ProcessEnd& end, Cause cause, bool was_ready,
-                       const std::string& words) {
+  void plan_next_birth(WorkerFault fault, bool was_ready, const std::string& words) {
+    const FaultRule& rule = rule_of(fault);
     load_deaths_ = was_ready ? 0 : load_deaths_ + 1;
-    // A model that could be loaded once is not given up because the system kills its loading.
-    const bool killed = served_ && cause == Cause::by_itself && end.known && !end.forced &&
-                        !end.exited && sent_from_outside(end.signal);
-    if (load_deaths_ >= options_.max_load_deaths && !killed) {
+    // A model that could be loaded once is not given up because somebody kills its loading.
+    const bool gives_up = rule.gives_up && !(fault == WorkerFault::killed && served_);
+    if (load_deaths_ >= options_.max_load_deaths && gives_up) {
       become_failed({ErrorCode::engine_error,
                      fmt::format("the engine {} {} times in a row while loading the model", words,
                                  load_deaths_),
@@ -506,26 +548,27 @@ class WorkerGenerator::Supervisor {
       return;
     }
     quick_deaths_ = seconds_since(born_) >= kLongLife ? 1 : quick_deaths_ + 1;
-    const bool device_lost =
-        cause == Cause::by_itself && end.exited && end.code == protocol::kExitDeviceLost;
-    next_birth_ =
-        after(now(), back_off(quick_deaths_, device_lost ? kMostDeviceBackOff : kMostBackOff));
-    set_status(GeneratorState::loading, fmt::format("the engine {}; starting it again", words));
+    {
+      const std::lock_guard lock(status_mutex_);
+      status_.device_lost = fault == WorkerFault::device_lost;
+    }
+    set_status(GeneratorState::loading, fmt::format("the engine {}", words));
+    pause(pause_after(rule, quick_deaths_, options_.pause_scale));
   }
 
-  void end_generations(const ProcessEnd& end, Cause cause) {
-    std::vector<std::pair<Finish, Generation>> over;
+  void end_generations(WorkerFault fault) {
+    std::vector<std::pair<Ended, Generation>> over;
     for (auto it = generations_.begin(); it != generations_.end();) {
       if (!it->second.sent) {
         ++it;
         continue;
       }
-      const Finish finish = finish_of(end, cause, it->second, options_.stall_s);
-      over.emplace_back(finish, std::move(it->second));
+      const Ended ended = end_of(it->second, fault, options_.stall_s);
+      over.emplace_back(ended, std::move(it->second));
       it = generations_.erase(it);
     }
-    for (const auto& [finish, g] : over)
-      g.sink->on_ended({finish, g.usage, {}});
+    for (const auto& [ended, g] : over)
+      g.sink->on_ended(ended);
   }
 
   void retry_calls(const std::string& words) {
@@ -547,12 +590,31 @@ class WorkerGenerator::Supervisor {
       call.give_up(error);
   }
 
-  /// No worker from now on. Everybody who asks is told why, as model_missing: whatever a worker
+  /// What tells one file from another, and from none.
+  std::string file_now() const {
+    struct stat s {};
+    if (options_.stub || ::stat(options_.model_path.c_str(), &s) != 0) return {};
+    return fmt::format("{} {} {} {}", s.st_dev, s.st_ino, s.st_size, s.st_mtime);
+  }
+
+  /// The failure is of the file as it was: another one in its place is tried.
+  bool still_failed() {
+    if (!failure_ || file_now() == failed_file_) return failure_.has_value();
+    log_info("the model's file has changed; it is tried again");
+    failure_.reset();
+    load_deaths_ = quick_deaths_ = 0;
+    next_birth_ = {};
+    set_status(GeneratorState::loading, "the engine is starting");
+    return false;
+  }
+
+  /// No worker until the model's file changes. Everybody who asks is told why, as model_missing: whatever a worker
   /// found wrong while it loaded is no fault of a request.
   void become_failed(Error error) {
     error.code = ErrorCode::model_missing;
     log_error(fmt::format("the engine cannot be used: {}", in_one_sentence(error)));
     failure_ = error;
+    failed_file_ = file_now();
     {
       const std::lock_guard lock(status_mutex_);
       status_.state = GeneratorState::failed;
@@ -584,6 +646,23 @@ class WorkerGenerator::Supervisor {
       call.give_up(error);
     for (auto& [id, g] : generations)
       g.sink->on_ended({Finish::cancelled, g.usage, {}});
+  }
+
+  /// After the end, on any thread: nobody else will answer.
+  void give_up_late_commands() {
+    std::vector<Command> late;
+    {
+      const std::lock_guard lock(inbox_mutex_);
+      over_ = true;
+      late.swap(inbox_);
+    }
+    const Error error{ErrorCode::loading, "the engine is being stopped"};
+    for (Command& command : late) {
+      if (auto* call = std::get_if<NewCall>(&command)) call->call.give_up(error);
+      if (auto* start = std::get_if<NewGeneration>(&command))
+        start->sink->on_ended({Finish::cancelled, {}, {}});
+      if (auto* unload = std::get_if<Unload>(&command)) unload->done({});
+    }
   }
 
   // --- the socket ---------------------------------------------------------------------------
@@ -707,7 +786,13 @@ class WorkerGenerator::Supervisor {
 
   Result<void> handle(const protocol::Of<Delta>& m) {
     TRY(Generation * g, addressed(m.id, true));
+    {
+      const std::lock_guard lock(status_mutex_);
+      speed_.tokens(g->last_event, static_cast<std::int64_t>(m.event.tokens.size()));
+    }
+    const bool first = g->first_token == Time{};
     g->count(m.event);
+    if (first) watch_speed();
     g->sink->on_delta(m.event);
     return {};
   }
@@ -724,6 +809,7 @@ class WorkerGenerator::Supervisor {
     TRY(const Generation* g, addressed(m.id, !never_started));
     const std::shared_ptr<OutputSink> sink = g->sink;
     generations_.erase(m.id);
+    watch_speed();
     quick_deaths_ = 0;
     sink->on_ended(m.event);
     return {};
@@ -737,17 +823,31 @@ class WorkerGenerator::Supervisor {
     return {};
   }
 
+  /// Time counts for the speed while every generation makes tokens.
+  void watch_speed() {
+    const bool all = !generations_.empty() &&
+                     std::all_of(generations_.begin(), generations_.end(), [](const auto& entry) {
+                       return entry.second.first_token != Time{};
+                     });
+    const std::lock_guard lock(status_mutex_);
+    speed_.making_tokens(now(), all);
+  }
+
   const WorkerOptions options_;
   UniqueFd wake_read_, wake_write_;
   std::atomic<protocol::CallId> next_call_{1};
   std::atomic<bool> stopping_{false};
 
   std::mutex inbox_mutex_;
-  std::vector<Command> inbox_;  // guarded by inbox_mutex_
+  std::vector<Command> inbox_;  // guarded by inbox_mutex_, as is over_
+  bool over_ = false;           ///< nobody takes commands any more
+  std::mutex stop_mutex_;
 
   mutable std::mutex status_mutex_;
   GeneratorStatus status_;  // guarded by status_mutex_
-  Time born_ = {};          // written under status_mutex_ by the supervisor's thread
+  SpeedWatch speed_;        // guarded by status_mutex_
+  Time born_ = {};          // these two are written under it by the supervisor's thread
+  Time retry_at_ = {};
 
   // From here on the supervisor's thread only.
   std::map<protocol::CallId, Call> calls_;
@@ -759,8 +859,10 @@ class WorkerGenerator::Supervisor {
   bool ready_ = false;            ///< this worker has said Hello
   bool served_ = false;           ///< some worker has
   std::optional<Error> refused_;  ///< this worker has said Refused
-  std::optional<Error> failure_;  ///< there will be no other worker
-  bool asleep_ = false;           ///< unloaded: no worker until somebody asks for one
+  std::optional<Error> failure_;  ///< there will be no other worker of this file
+  std::string failed_file_;       ///< which was this one
+  OomWatch oom_;
+  bool asleep_ = false;  ///< unloaded: no worker until somebody asks for one
   std::int64_t births_ = 0;
   std::int64_t planned_births_ = 1;  ///< the first, and those after an unload
   int load_deaths_ = 0;
@@ -817,6 +919,10 @@ void WorkerGenerator::answer_now(GenerationId id) {
 
 void WorkerGenerator::unload(std::function<void(Result<void>)> done) {
   supervisor_->post(Unload{std::move(done)});
+}
+
+void WorkerGenerator::stop() {
+  supervisor_->stop();
 }
 
 GeneratorStatus WorkerGenerator::status() const {

@@ -6,9 +6,10 @@
 // One thread of its own starts the worker, reads its socket, calls the sinks and supervises;
 // calls from other threads only leave messages for it. Thread-safe.
 //
-// How a generation ends when its worker does:
+// How a generation ends when its worker does is one table, worker_fault.cc:
 //   exit 0, or its socket closed without an Ended        stream_lost
 //   SIGKILL, SIGTERM, SIGINT, SIGHUP from outside        worker_killed
+//   the system's OOM killer, exit kExitOutOfMemory       failed(out_of_memory)
 //   exit kExitDeviceLost (protocol.h)                    worker_killed
 //   another signal or exit code, a frame it may not send worker_died
 //   no event of it for stall_s                           stalled; others of this worker:
@@ -41,8 +42,11 @@ struct WorkerOptions {
   double stall_s = 60;         ///< no event of a running generation for so long: replace the worker
   double load_wait_s = 60;     ///< how long a call waits for a worker that is loading
   double load_limit_s = 1800;  ///< a load that takes longer hangs: failed, no more tries
-  double back_off_s = 0.1;     ///< pause before the second quick restart; doubles up to 5 s
-  int max_load_deaths = 5;  ///< so many workers in a row that died loading: failed, no more tries
+  double pause_scale = 1;      ///< of the pauses between workers (worker_fault.cc); for tests
+  /// So many workers in a row that died loading, by their own doing: failed, no more tries.
+  int max_load_deaths = 5;
+  std::optional<std::int64_t> memory_mib = {};  ///< of a worker; 0: no limit; unset: its need
+  int sequences = 3;                            ///< generations at once, for that need
 };
 
 class WorkerGenerator final : public Generator {
@@ -63,6 +67,9 @@ class WorkerGenerator final : public Generator {
   void answer_now(GenerationId id) override;
   /// Ends the worker. The next call starts one; until then the state stays `ready`.
   void unload(std::function<void(Result<void>)> done) override;
+
+  /// What the destructor does, while others may still call: they get an error at once.
+  void stop() override;
 
   /// pid is 0 while no worker lives. With `ready` a reason means that the worker has not answered
   /// for more than two seconds. A load that takes more than a second says for how long it has.

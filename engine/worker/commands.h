@@ -66,6 +66,8 @@ struct WorkerArguments {
   std::vector<std::int64_t> effort_tokens = {};       ///< run::EffortBudgets: low, medium, xhigh
   std::optional<std::int64_t> device_state_mib = {};  ///< for saved states; unset: a share
   std::optional<std::int64_t> host_state_mib = {};    ///< for their copies in host memory
+  std::optional<std::int64_t> memory_mib = {};  ///< at most; 0: no limit; unset: what it needs
+  int sequences = 3;                            ///< that may run at once, for that need
 };
 Result<int> run_worker(const WorkerArguments& arguments);
 

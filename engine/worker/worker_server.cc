@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <mutex>
+#include <new>
 
 #include "engine/base/log.h"
 #include "engine/generator/protocol.h"
@@ -131,8 +132,11 @@ void refuse(int socket, const Error& error) {
   FrameWriter(socket).write(protocol::Refused{error});
 }
 
-void serve(UniqueFd socket, Generator& generator) {
+void serve(UniqueFd socket, Generator& generator) try {
   Server(socket.get(), generator).run();
+} catch (const std::bad_alloc&) {  // a frame too large for what is left
+  log_error("an allocation failed while the daemon was read");
+  ::_exit(protocol::kExitOutOfMemory);
 }
 
 }  // namespace ponder::worker

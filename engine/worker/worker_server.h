@@ -11,7 +11,8 @@ void refuse(int socket, const Error& error);
 
 /// Says Hello and serves until the daemon closes the socket or breaks the protocol. Then the
 /// process exits at once, with what still runs: 0 for a closed socket, 1 for a broken frame,
-/// protocol::kExitDeviceLost when a generation failed with device_lost. Blocks the calling thread.
+/// protocol::kExitDeviceLost when a generation failed with device_lost, protocol::kExitOutOfMemory
+/// when a frame found no memory. Blocks the calling thread.
 [[noreturn]] void serve(UniqueFd socket, Generator& generator);
 
 }  // namespace ponder::worker

@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--model-id") == 0) how = argv[i + 1];
   }
   if (how == "crash_loading") std::abort();
+  if (how == "device_lost_loading") return protocol::kExitDeviceLost;
+  if (how == "out_of_memory_loading") return protocol::kExitOutOfMemory;
   if (how == "refuse") {
     say(protocol::Refused{Error{ErrorCode::engine_error, "this file is from Mars"}});
     return protocol::kExitModelUnusable;
@@ -87,6 +89,7 @@ int main(int argc, char** argv) {
     ::sleep(3600);
   }
   if (how == "exit5") return 5;
+  if (how == "out_of_memory") return protocol::kExitOutOfMemory;
   if (how == "segv") ::raise(SIGSEGV);
   if (how == "cut_frame") {
     say(std::string("\xFF\0\0\0\x47{", 6));

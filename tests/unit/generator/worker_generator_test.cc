@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -30,7 +31,7 @@ WorkerOptions stub_options() {
   o.engine_program = PONDER_BIN_DIR "/ponder-engine";
   o.stub = true;
   o.n_ctx = 4096;
-  o.back_off_s = 0.01;
+  o.pause_scale = 0.1;
   return o;
 }
 
@@ -38,7 +39,7 @@ WorkerOptions broken_options(const std::string& how) {
   WorkerOptions o;
   o.engine_program = BROKEN_WORKER;
   o.model_id = how;
-  o.back_off_s = 0.01;
+  o.pause_scale = 0.1;
   return o;
 }
 
@@ -214,6 +215,117 @@ TEST(WorkerGenerator, KilledFromOutsideIsNobodysDoing) {
     ASSERT_TRUE(sink->wait_end());
     EXPECT_EQ(sink->finish(), Finish::worker_killed) << signal;
   }
+}
+
+/// A field of /proc/PID/status, or "".
+std::string proc_status(std::int64_t pid, const std::string& name) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(name + ":\t")) return line.substr(name.size() + 2);
+  return {};
+}
+
+TEST(WorkerGenerator, TheWorkerIsConfinedBeforeItReads) {
+  WorkerGenerator worker(stub_options());
+  ASSERT_TRUE(wait_status(worker, is_ready));
+  const std::int64_t pid = worker.status().pid;
+  EXPECT_EQ(proc_status(pid, "NoNewPrivs"), "1");
+  EXPECT_EQ(proc_status(pid, "Seccomp"), "2");
+  std::ifstream score("/proc/" + std::to_string(pid) + "/oom_score_adj");
+  int adjusted = 0;
+  EXPECT_TRUE(score >> adjusted);
+  EXPECT_EQ(adjusted, 500);
+}
+
+TEST(WorkerGenerator, TheWorkerHoldsNoDescriptorOfItsOwner) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);  // not close-on-exec, as a careless library would
+  WorkerGenerator worker(stub_options());
+  ASSERT_TRUE(wait_status(worker, is_ready));
+  std::vector<std::string> open;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(worker.status().pid) + "/fd"))
+    open.push_back(std::filesystem::read_symlink(entry.path()).string());
+  ::close(ends[0]);
+  ::close(ends[1]);
+  EXPECT_EQ(open.size(), 4u) << testing::PrintToString(open);
+  EXPECT_EQ(std::count_if(open.begin(), open.end(),
+                          [](const std::string& to) { return to.starts_with("socket:"); }),
+            1);
+}
+
+TEST(WorkerGenerator, ADeviceThatIsGoneIsWaitedForHoweverLong) {
+  WorkerOptions o = broken_options("device_lost_loading");
+  o.max_load_deaths = 2;
+  o.pause_scale = 0.02;
+  WorkerGenerator worker(o);
+  EXPECT_TRUE(wait_status(worker, [](const GeneratorStatus& s) { return s.restarts >= 4; }));
+  EXPECT_TRUE(wait_status(worker, [](const GeneratorStatus& s) { return s.device_lost; }));
+  const GeneratorStatus s = worker.status();
+  EXPECT_EQ(s.state, GeneratorState::loading);
+  EXPECT_THAT(s.reason, HasSubstr("lost its device"));
+  EXPECT_THAT(s.reason, HasSubstr("trying again in"));
+}
+
+TEST(WorkerGenerator, NoMemoryToLoadIsWaitedForToo) {
+  WorkerOptions o = broken_options("out_of_memory_loading");
+  o.max_load_deaths = 2;
+  o.pause_scale = 0.02;
+  WorkerGenerator worker(o);
+  EXPECT_TRUE(wait_status(worker, [](const GeneratorStatus& s) { return s.restarts >= 4; }));
+  EXPECT_EQ(worker.status().state, GeneratorState::loading);
+  EXPECT_THAT(worker.status().last_error, HasSubstr("ran out of memory"));
+}
+
+TEST(WorkerGenerator, AWorkerWithoutMemoryFailsItsGenerationsWithThatReason) {
+  WorkerGenerator worker(broken_options("out_of_memory"));
+  const Ended ended = run(worker, 1, ask("x"))->heard().ended.at(0);
+  EXPECT_EQ(ended.finish, Finish::failed);
+  ASSERT_TRUE(ended.error);
+  EXPECT_EQ(ended.error->code, ErrorCode::out_of_memory);
+}
+
+TEST(WorkerGenerator, AFrameThatFindsNoMemoryIsNoCrash) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitized builds have no memory limit";
+#endif
+  WorkerOptions o = stub_options();
+  o.memory_mib = 64;
+  WorkerGenerator worker(o);
+  const auto sink = begin(worker, 1, ask("[[stub rate=100 tokens=100000]]"));
+  const auto ids = test::tokenize(worker, std::string(30u << 20, 'x'));
+  EXPECT_FALSE(ids);
+  ASSERT_TRUE(sink->wait_end());
+  EXPECT_EQ(sink->heard().ended.at(0).error.value().code, ErrorCode::out_of_memory);
+  EXPECT_THAT(worker.status().last_error, HasSubstr("ran out of memory"));
+  EXPECT_EQ(run(worker, 2, ask("x"))->finish(), Finish::end_token);
+}
+
+TEST(WorkerGenerator, StopAnswersEverybodyAlsoForADeafWorkerAndLateCallers) {
+  WorkerGenerator worker(stub_options());
+  const auto sink = begin(worker, 1, ask("[[stub rate=100 tokens=100000]]"));
+  const std::int64_t pid = worker.status().pid;
+  ::kill(static_cast<pid_t>(pid), SIGSTOP);
+  worker.stop();
+  EXPECT_EQ(sink->finish(), Finish::cancelled);
+  EXPECT_FALSE(process_lives(pid));
+  EXPECT_EQ(run(worker, 2, ask("late"))->finish(), Finish::cancelled);
+  EXPECT_FALSE(test::plan(worker, ask("late")));
+  worker.stop();
+}
+
+TEST(WorkerGenerator, ATenthOfTheUsualSpeedIsSaid) {
+  WorkerGenerator worker(stub_options());
+  for (GenerationId id = 1; id < 4; ++id)
+    run(worker, id, ask("[[stub tokens=300 think=0]]"));
+  EXPECT_GT(worker.status().usual_tokens_per_s, 500);
+  EXPECT_TRUE(worker.status().degraded.empty());
+  auto slow =
+      begin(worker, 9, ask("[[stub tokens=300 think=0 rate=100]] [[stub fault=slow after=5]]"));
+  EXPECT_TRUE(wait_status(worker, [](const GeneratorStatus& s) {
+    return s.degraded == std::vector<std::string>{"slow"};
+  }));
+  EXPECT_LT(worker.status().tokens_per_s, 100);
 }
 
 TEST(WorkerGenerator, StatusIsTrueWithinTwoSecondsOfADeath) {
@@ -433,6 +545,7 @@ INSTANTIATE_TEST_SUITE_P(All, BrokenWorker,
                                          std::pair{"delta_first", Finish::worker_died},
                                          std::pair{"exit5", Finish::worker_died},
                                          std::pair{"segv", Finish::worker_died},
+                                         std::pair{"out_of_memory", Finish::failed},
                                          std::pair{"cut_frame", Finish::stream_lost},
                                          std::pair{"silent_close", Finish::stream_lost},
                                          std::pair{"silent", Finish::stalled}),
