@@ -174,6 +174,9 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   job.stop_clock(now());
   job.leave = judge(job.row(), {ended.finish, ended.error, job.intent}, job.text(), job.schema,
                     options_.max_attempts);
+  if (job.leave->state == State::queued && ended.error &&
+      ended.error->code == ErrorCode::out_of_memory)
+    job.row().facts[kRanOutOfMemory] = true;
   job.leave->note = join_notes(job.row().note, job.leave->note);
   job.leave->at_ms = clock_.wall_ms();
   write_end(job.row().id);

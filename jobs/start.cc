@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "jobs/queue_actor.h"
+#include "jobs/verdict.h"
 
 namespace ponder::jobs {
 namespace {
@@ -113,6 +114,7 @@ GeneratorStatus QueueActor::look_at_engine() {
 /// A death of the engine counts for all jobs that ran, and one of them did it. So the last attempt
 /// that a job has is made alone: then only the job that kills the engine is poison, and no other.
 bool QueueActor::on_trial(const JobRow& row) const {
+  if (row.facts.contains(kRanOutOfMemory)) return true;
   return row.deaths > 0 && row.deaths + 1 >= options_.max_attempts;
 }
 

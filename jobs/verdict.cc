@@ -48,14 +48,21 @@ Leave died(const JobRow& row, int max_attempts) {
   return leave;
 }
 
-Leave failed_with(const Error& error) {
+/// Beside others, or while something else took the memory, it may not have been this job's fault.
+/// So it is tried once more, alone (QueueActor::on_trial).
+Leave out_of_memory(const JobRow& row, const Error& error) {
+  if (row.facts.contains(kRanOutOfMemory)) return failed(Reason::out_of_memory, error);
+  return back_to_queue("the engine ran out of memory; the job is tried once more, alone");
+}
+
+Leave failed_with(const JobRow& row, const Error& error) {
   switch (error.code) {
     case ErrorCode::loading:
     case ErrorCode::device_lost:
     case ErrorCode::unreachable:
       return back_to_queue("the engine was not there: " + error.message);
     case ErrorCode::out_of_memory:
-      return failed(Reason::out_of_memory, error);
+      return out_of_memory(row, error);
     case ErrorCode::storage:
       return failed(Reason::storage, error);
     case ErrorCode::model_missing:
@@ -113,8 +120,8 @@ Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const 
       break;
   }
   if (stopping) return stopped(row);
-  return failed_with(ending.error.value_or(
-      Error{ErrorCode::engine_error, "the engine failed without saying why"}));
+  return failed_with(row, ending.error.value_or(Error{ErrorCode::engine_error,
+                                                      "the engine failed without saying why"}));
 }
 
 }  // namespace ponder::jobs

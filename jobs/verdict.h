@@ -7,6 +7,9 @@
 
 namespace ponder::jobs {
 
+/// Among a row's facts, never shown: it went back to the queue because memory ran out.
+inline constexpr const char* kRanOutOfMemory = "ran_out_of_memory";
+
 /// Why the queue itself asked a generation to end.
 enum class Intent { none, user_cancel, deadline, stop };
 

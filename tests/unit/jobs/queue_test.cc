@@ -119,7 +119,6 @@ TEST_F(Queue, EveryFinishBecomesWhatTheContractSays) {
       {Finish::stalled, {}, "incomplete", "stalled"},
       {Finish::failed, ErrorCode::engine_error, "failed", "engine_error"},
       {Finish::failed, ErrorCode::internal, "failed", "engine_error"},
-      {Finish::failed, ErrorCode::out_of_memory, "failed", "out_of_memory"},
       {Finish::failed, ErrorCode::model_missing, "failed", "model_missing"},
       {Finish::failed, ErrorCode::bad_request, "failed", "bad_request"},
       {Finish::failed, ErrorCode::context_length_exceeded, "failed", "bad_request"},
@@ -208,6 +207,50 @@ TEST_F(Queue, ALastAttemptBeyondItsDeathsSharesAgain) {
   EXPECT_EQ(state(question), "queued");
   advance(11'000);
   EXPECT_EQ(state(question), "running");
+}
+
+TEST_F(Queue, WithoutMemoryAJobIsTriedOnceMoreAloneAndOnlyThenFailed) {
+  options.max_running_batch = 2;
+  open();
+  const Error no_memory{ErrorCode::out_of_memory, "no memory", "a smaller prompt"};
+  json::object body = batch();
+  body["force_new"] = true;
+  const std::string hungry = submit_id(body), beside = submit_id(body);
+  for (const std::size_t n : {0u, 1u})
+    generator.end(generator.run(n), Finish::failed, no_memory);
+  while (state(hungry) != "queued" || state(beside) != "queued")
+    std::this_thread::yield();
+  EXPECT_NE(text_of(*get(hungry), "note").find("once more, alone"), std::string::npos);
+  advance(100);
+  const auto alone = generator.run(2);
+  advance(5000);
+  EXPECT_EQ(state(hungry), "running");
+  EXPECT_EQ(state(beside), "queued") << "nothing runs beside it";
+  generator.end(alone, Finish::failed, no_memory);
+  const json::object e = ended(hungry);
+  EXPECT_EQ(text_of(e, "state"), "failed");
+  EXPECT_EQ(text_of(e, "reason"), "out_of_memory");
+  EXPECT_EQ(e.at("attempt"), 1);
+  advance(5000);
+  generator.complete(generator.run(3));
+  EXPECT_EQ(text_of(ended(beside), "state"), "completed");
+}
+
+TEST_F(Queue, NewBoundsHoldAtOnce) {
+  options.max_running_batch = 1;
+  open();
+  json::object body = batch();
+  body["force_new"] = true;
+  const std::string first = submit_id(body), second = submit_id(body);
+  generator.run(0);
+  EXPECT_EQ(state(second), "queued");
+  jobs::Options wider = options;
+  wider.max_running_batch = 2;
+  wider.max_queued = 7;
+  queue->reconfigure(wider);
+  generator.run(1);
+  EXPECT_EQ(state(second), "running");
+  EXPECT_EQ(queue->status().limit, 7);
 }
 
 TEST_F(Queue, AWorkerKilledFromOutsideCostsNoAttempt) {
@@ -362,6 +405,7 @@ TEST_F(Queue, ADeadlineThatAsksForAnAnswerGetsOne) {
   EXPECT_EQ(e.at("forced_answer"), true);
 }
 
+// T42, ollama-python#523: an answer outside its schema passed for a good one.
 TEST_F(Queue, TheAnswerIsHeldAgainstItsSchema) {
   open();
   json::object body = batch();
@@ -393,6 +437,7 @@ TEST_F(Queue, AToolCallOfAJobStaysInItsText) {
 
 // --- submit -------------------------------------------------------------------------------------
 
+// T16, ai-dev-kit#65, mcp-gateway#56: a retry after a time-out made a second job.
 TEST_F(Queue, FiftyParallelSubmittersWithOneKeyMakeOneJob) {
   open();
   std::vector<std::thread> threads;
