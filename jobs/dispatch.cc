@@ -210,13 +210,15 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
   job.add_change(change);
   tell(job);
   const JobRow before = job.row();
+  const std::int64_t waits_since_ms = job.waits_since_ms;
   const std::int64_t run_ms = job.run_ms(now());
   const auto changes = job.changes();
   const std::int64_t text_bytes = job.text().size();
   forget_running(job);
   if (change.state == State::queued) {
     auto row = store_->find(id);
-    if (row && *row && (*row)->state == State::queued) enqueue(std::move(**row));
+    if (row && *row && (*row)->state == State::queued)
+      enqueue(std::move(**row), waits_since_ms);
     hold_until_ms_ = now() + kHoldMs;
   } else {
     if (change.state == State::completed) times_.add(before.lane, before.effort_requested, run_ms);

@@ -135,7 +135,7 @@ class QueueActor final : public JobQueue {
   bool on_trial(const JobRow& row) const;
   bool trial_goes_on();
   void poll_later(std::int64_t delay_ms);
-  void enqueue(JobRow row);
+  void enqueue(JobRow row, std::optional<std::int64_t> since_ms = {});
   bool start_job(const std::string& id, const GeneratorStatus& engine);
   Result<void> give_up_damaged(const JobRow& row, const StoredText& kept);
   Resumed begin_of(StoredRequest& request, const StoredText& kept, bool same_model);

@@ -80,10 +80,11 @@ bool is_model_of(const JobRow& row, const ModelInfo& model) {
 
 // --- who runs -----------------------------------------------------------------------------------
 
-void QueueActor::enqueue(JobRow row) {
+/// `since_ms`: of a job that goes back, when it began to wait. Else only the wall clock knows.
+void QueueActor::enqueue(JobRow row, std::optional<std::int64_t> since_ms) {
   WaitingJob job;
   const std::int64_t waited = std::max<std::int64_t>(0, clock_.wall_ms() - row.created_ms);
-  job.since_ms = now() - waited;
+  job.since_ms = since_ms.value_or(now() - waited);
   last_seq_ = std::max(last_seq_, row.seq);
   const std::string id = row.id;
   job.row = std::move(row);
@@ -198,6 +199,7 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
   }
   auto claimed = store_->claim(id, instance_, clock_.wall_ms(), change);
   if (!stored(claimed)) return false;
+  const std::int64_t waits_since_ms = waiting_.at(id).since_ms;
   waiting_.erase(id);
   if (!*claimed) {
     log_error("a waiting job was not queued in the database");
@@ -221,6 +223,7 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
       std::move(row), generation, kept ? std::move(*kept) : StoredText{}, resumed,
       changes ? std::move(*changes) : std::vector{change}, now());
   RunningJob& job = *owned;
+  job.waits_since_ms = waits_since_ms;
   running_.emplace(id, std::move(owned));
   generations_.emplace(generation, id);
   tell(job);
