@@ -266,10 +266,25 @@ QueueStatus QueueActor::status() const {
     const std::lock_guard lock(status_mutex_);
     out = status_;
   }
+  out.stuck_ms = thread_.busy_ms();
   struct statvfs s {};
   if (::statvfs(options_.database.parent_path().c_str(), &s) == 0)
     out.free_bytes = static_cast<std::int64_t>(s.f_bavail) * static_cast<std::int64_t>(s.f_frsize);
   return out;
+}
+
+void QueueActor::reconfigure(const Options& options) {
+  thread_.post([this, next = sane(options)] {
+    for (auto field :
+         {&Options::max_queued, &Options::max_turns_waiting, &Options::max_running_batch,
+          &Options::max_running_interactive, &Options::max_attempts, &Options::keep_read,
+          &Options::keep_unread, &Options::keep_unread_days})
+      options_.*field = next.*field;
+    options_.ageing_s = next.ageing_s;
+    refresh_status();
+    arm_retention(0);
+    schedule();
+  });
 }
 
 void QueueActor::stop() {

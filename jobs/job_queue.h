@@ -104,6 +104,9 @@ struct QueueStatus {
   bool store_ok = true;
   std::string store_reason;
   std::int64_t free_bytes = 0;
+  /// For so long the queue has been in one piece of work: a disk that hangs, or another program
+  /// that holds the database.
+  std::int64_t stuck_ms = 0;
 };
 
 class JobQueue {
@@ -157,6 +160,10 @@ class JobQueue {
   virtual void cancel_turn(CallId turn) = 0;
 
   virtual QueueStatus status() const = 0;
+
+  /// Takes over what may change while it runs: the bounds of the queue, how many run, ageing,
+  /// attempts and retention.
+  virtual void reconfigure(const Options& options) { (void)options; }
 
   /// Clean stop: no new work; running batch jobs go back to queued with no attempt counted, asks
   /// become interrupted, turns end cancelled, everything is on disk. Blocks until then.

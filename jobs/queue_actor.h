@@ -62,6 +62,7 @@ class QueueActor final : public JobQueue {
   CallId start_turn(GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void cancel_turn(CallId turn) override;
   QueueStatus status() const override;
+  void reconfigure(const Options& options) override;
   void stop() override;
 
   // What the generator says, on the queue thread.
@@ -180,7 +181,7 @@ class QueueActor final : public JobQueue {
   /// Tells streams and waiters of a job that is not running what its row has become.
   void announce_stored(const JobRow& row);
 
-  const Options options_;
+  Options options_;  ///< changed by reconfigure() only, on the queue thread
   Generator& generator_;
   const Clock& clock_;
   const std::int64_t opened_wall_ms_ = clock_.wall_ms();  ///< see retention_now()

@@ -68,12 +68,24 @@ QueueThread::TimerId QueueThread::after(std::int64_t delay_ms, Task task) {
   return id;
 }
 
+void QueueThread::run(Task& task) {
+  busy_since_ms_ = clock_.steady_ms();
+  task();
+  task = nullptr;  // frees what it holds before the next one runs
+  busy_since_ms_ = -1;
+}
+
+std::int64_t QueueThread::busy_ms() const {
+  const std::int64_t since = busy_since_ms_;
+  return since < 0 ? 0 : std::max<std::int64_t>(0, clock_.steady_ms() - since);
+}
+
 void QueueThread::fire_due() {
   const TimerId now{clock_.steady_ms(), UINT64_MAX};
   while (!timers_.empty() && timers_.begin()->first <= now) {
     Task task = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
-    task();
+    run(task);
   }
 }
 
@@ -86,10 +98,8 @@ void QueueThread::run_ready() {
     }
     const bool due = !timers_.empty() && timers_.begin()->first.first <= clock_.steady_ms();
     if (batch.empty() && !due) return;
-    for (Task& task : batch) {
-      task();
-      task = nullptr;
-    }
+    for (Task& task : batch)
+      run(task);
     fire_due();
   }
 }
@@ -109,10 +119,8 @@ void QueueThread::loop() {
       batch.swap(inbox_);
       if (batch.empty() && stopping_) return;
     }
-    for (Task& task : batch) {
-      task();
-      task = nullptr;  // frees what it holds before the next one runs
-    }
+    for (Task& task : batch)
+      run(task);
     fire_due();
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 // A thread that runs what is posted to it, in order, and timers by the injected clock. Everything
 // the queue owns lives on it. A clock that is moved by hand takes effect with the next message.
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -46,6 +47,8 @@ class QueueThread {
   void start();
   /// Any thread. False after stop(): the task will not run.
   bool post(Task task);
+  /// Any thread: for how long what runs at this moment has been running; 0: nothing runs.
+  std::int64_t busy_ms() const;
   /// Runs what was posted before, then ends the thread. Not from the queue thread itself.
   void stop();
   /// Until `done` is set by what this thread runs. Not from the queue thread itself.
@@ -59,6 +62,7 @@ class QueueThread {
  private:
   friend class ManualExecutor;
   void loop();
+  void run(Task& task);
   void fire_due();
   void run_ready();
 
@@ -68,6 +72,7 @@ class QueueThread {
   std::condition_variable wake_;
   std::deque<Task> inbox_;  // guarded by mutex_, as is stopping_
   bool stopping_ = false;
+  std::atomic<std::int64_t> busy_since_ms_{-1};
   std::map<TimerId, Task> timers_;  // queue thread
   std::uint64_t next_timer_ = 1;
   std::thread thread_;
