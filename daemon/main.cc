@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -23,6 +24,7 @@
 #include "daemon/runtime/network.h"
 #include "daemon/runtime/no_model.h"
 #include "daemon/runtime/options.h"
+#include "daemon/runtime/reload.h"
 #include "daemon/runtime/restart.h"
 #include "daemon/runtime/signals.h"
 #include "daemon/runtime/started_with.h"
@@ -40,6 +42,14 @@ constexpr unsigned kHardStopSeconds = 30;
 /// How long a detached start waits to see whether the engine refuses the model. A broken file or a
 /// window that does not fit is known in well under it; a big model that loads is not waited for.
 constexpr auto kVerdictWait = 1s;
+
+LogLevel log_level(const Config& config) {
+  const std::string& word = config.log_level;
+  return word == "debug"   ? LogLevel::debug
+         : word == "warn"  ? LogLevel::warn
+         : word == "error" ? LogLevel::error
+                           : LogLevel::info;
+}
 
 /// Core dumps would hold prompts and keys; 1,024 connections need more descriptors than the
 /// usual soft limit gives.
@@ -63,8 +73,9 @@ bool is_stub(const Config& config) {
   return config.engine.engine == "stub";
 }
 
-std::unique_ptr<Generator> make_generator(const EngineSettings& settings,
+std::unique_ptr<Generator> make_generator(const Config& config,
                                           const Result<std::filesystem::path>& model) {
+  const EngineSettings& settings = config.engine;
   WorkerOptions options;
   options.stub = settings.engine == "stub";
   if (options.stub) {
@@ -80,6 +91,8 @@ std::unique_ptr<Generator> make_generator(const EngineSettings& settings,
   options.kv = settings.kv;
   if (settings.device_state_mib >= 0) options.device_state_mib = settings.device_state_mib;
   if (settings.host_state_mib >= 0) options.host_state_mib = settings.host_state_mib;
+  if (settings.worker_memory_mib >= 0) options.memory_mib = settings.worker_memory_mib;
+  options.sequences = config.jobs.max_running_batch + config.jobs.max_running_interactive;
   if (settings.speculation == "off")
     options.spec = 0;
   else if (settings.speculation != "adaptive")
@@ -102,22 +115,41 @@ std::string warning_at_start(const Generator& generator) {
   return status.state == GeneratorState::failed ? status.reason : "";
 }
 
+/// What the process was told by its command line, for a start and for reading the settings again.
+struct Started {
+  Places places;
+  std::vector<std::string> words;  ///< the command line, to be kept
+  bool detached = false;
+  Reloader::Read read_config;
+};
+
+/// Until a signal to stop, which is returned.
+int wait_and_reload(const Started& started, Reloader& reloader) {
+  for (;;) {
+    const int signal = wait_for_signal();
+    if (signal != SIGHUP) return signal;
+    if (started.detached && !reopen_log(started.places.logs_dir / "ponderd.log"))
+      log_warn("the log file cannot be opened anew");
+    reloader.again();
+  }
+}
+
 /// Serves until a signal comes. An error means that the start failed.
-Result<void> serve(const Places& places, const Config& config,
-                   const Result<std::filesystem::path>& model,
-                   const std::vector<std::string>& words, StartReport& report) {
+Result<void> serve(const Started& started, const Config& config,
+                   const Result<std::filesystem::path>& model, StartReport& report) {
+  const Places& places = started.places;
   const Clock& clock = system_clock();
   set_effort_aliases(effort_aliases(config));
   TRY(const InstanceLock lock, InstanceLock::acquire(places.lock));
   ::unlink(places.stopped_marker.c_str());  // whoever starts it wants it to run
-  const StartedWith started_with(places.started_with, words);
+  const StartedWith started_with(places.started_with, started.words);
   TRY(const std::string api_key, load_or_make_api_key(places.key_file));
 
   Server server(config.http);  // outlives everything that may still hold a request
   TRY(const Network network, open_network(server, places, config));
   const Access access(AccessOptions{api_key, network.names, config.network.allowed_hosts,
                                     config.network.allowed_origins});
-  const std::unique_ptr<Generator> generator = make_generator(config.engine, model);
+  const std::unique_ptr<Generator> generator = make_generator(config, model);
   jobs::Options queue_options = config.jobs;
   queue_options.database = places.database;
   queue_options.build = build();
@@ -149,11 +181,17 @@ Result<void> serve(const Places& places, const Config& config,
                        to_json(network.tcp)));
   report.serving(report.has_starter() ? warning_at_start(*generator) : "");
 
-  const int signal = wait_for_stop_signal();
+  Reloader reloader(config, started.read_config, [&](const Config& now) {
+    log_set_level(log_level(now));
+    done_command.set(now.on_done);
+    queue->reconfigure(now.jobs);
+  });
+  const int signal = wait_and_reload(started, reloader);
   log_info(fmt::format("signal {}: stopping", signal));
   end_at_the_latest_in(kHardStopSeconds);
   server.stop_accepting();
-  queue->stop();         // everything is on disk, every turn has ended
+  queue->stop();         // everything is on disk
+  generator->stop();     // every turn has ended, also in an engine that answers nothing any more
   server.drain(kDrain);  // ... and its client has been told
   server.stop();
   log_info("stopped");
@@ -169,6 +207,10 @@ int run(int argc, char** argv) {
   const auto failed = [&](const Error& error) {
     std::fprintf(stderr, "ponderd: %s\n", error.message.c_str());
     if (!error.hint.empty()) std::fprintf(stderr, "  %s\n", error.hint.c_str());
+    if (error.details.count(InstanceLock::kHeld)) {  // who asked for a daemon has one
+      report.serving(error.message);
+      return 0;
+    }
     report.failed(error.hint.empty() ? error.message : error.message + "\n  " + error.hint);
     return error.details.count(kUsage) ? 2 : 1;
   };
@@ -177,17 +219,19 @@ int run(int argc, char** argv) {
   if (!places) return failed(places.error());
   const std::filesystem::path config_file =
       options.config_file.empty() ? places->config_file.string() : options.config_file;
-  const auto config =
-      load_config(config_file, !options.config_file.empty(), ::getenv, options.flags);
+  std::error_code ec;
+  const std::filesystem::path config_path = std::filesystem::absolute(config_file, ec);
+  const auto read_config = [&] {
+    return load_config(config_path, !options.config_file.empty(), ::getenv, options.flags);
+  };
+  const auto config = read_config();
   if (!config) return failed(config.error());
   if (options.print_config) std::fputs(print_config(*config).c_str(), stdout);
-  std::error_code ec;
   const char* user_home = ::getenv("HOME");
   const auto model =
       is_stub(*config)
           ? Result<std::filesystem::path>()
-          : find_model(*config, {places->models_dir,
-                                 std::filesystem::absolute(config_file, ec).parent_path(),
+          : find_model(*config, {places->models_dir, config_path.parent_path(),
                                  std::filesystem::current_path(ec), user_home ? user_home : ""});
   // That no model is named is no fault of the settings; a name that leads nowhere is.
   if (options.check_config && !model && !config->engine.model.empty()) return failed(model.error());
@@ -204,12 +248,8 @@ int run(int argc, char** argv) {
     report = std::move(*detached);
   }
   install_signal_handlers();
-  const std::string& level = config->log_level;
-  log_open("ponderd", level == "debug"   ? LogLevel::debug
-                      : level == "warn"  ? LogLevel::warn
-                      : level == "error" ? LogLevel::error
-                                         : LogLevel::info);
-  const auto served = serve(*places, *config, model, words, report);
+  log_open("ponderd", log_level(*config));
+  const auto served = serve({*places, words, options.detach, read_config}, *config, model, report);
   return served ? 0 : failed(served.error());
 }
 }  // namespace

@@ -24,6 +24,7 @@ struct EngineSettings {
   std::int64_t device_state_mib = -1;  ///< memory for saved states; -1: a share of what is free
   std::int64_t host_state_mib = -1;    ///< for their copies in host memory; the same
   std::string speculation = "adaptive";
+  std::int64_t worker_memory_mib = -1;  ///< of the engine's process; 0: no limit, -1: its need
   double stall_s = 60;
   /// Thinking budgets where the model's template has no word for effort.
   std::int64_t effort_low_tokens = 2048, effort_medium_tokens = 8192, effort_xhigh_tokens = 131072;

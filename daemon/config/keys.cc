@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <set>
+#include <string_view>
 
 namespace ponder::daemon {
 namespace {
@@ -174,6 +176,10 @@ std::vector<Key> make_keys() {
       text("speculation", {"adaptive", "off", "1", "2", "3", "4", "5"},
            "Tokens drafted a step: as many as pay, none, or a fixed number.",
            PONDER_FIELD(engine.speculation)),
+      whole("worker_memory_mib", -1, 1 << 30,
+            "Most memory of the engine's process, in MiB; weights mapped from their file do not "
+            "count. 0: no limit. -1: what the model needs, and a margin.",
+            PONDER_FIELD(engine.worker_memory_mib)),
       number("stall_s", 0.1, 86400, "A running generation without a token for so long is given up.",
              PONDER_FIELD(engine.stall_s)),
       text("effort_high", efforts, "What the effort \"high\" of other tools means.",
@@ -252,6 +258,19 @@ std::vector<Key> make_keys() {
 
 #undef PONDER_FIELD
 
+/// Nothing that runs has been promised anything about these.
+const std::set<std::string_view> kLive{"max_queued",
+                                       "max_turns_waiting",
+                                       "max_running_batch",
+                                       "max_running_interactive",
+                                       "ageing_s",
+                                       "max_attempts",
+                                       "keep_read",
+                                       "keep_unread",
+                                       "log_level",
+                                       "keep_unread_days",
+                                       "on_done"};
+
 /// Levenshtein's distance.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -276,7 +295,12 @@ EffortAliases effort_aliases(const Config& config) {
 }
 
 const std::vector<Key>& keys() {
-  static const std::vector<Key> table = make_keys();
+  static const std::vector<Key> table = [] {
+    std::vector<Key> made = make_keys();
+    for (Key& key : made)
+      key.live = kLive.count(key.name) != 0;
+    return made;
+  }();
   return table;
 }
 

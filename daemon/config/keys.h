@@ -20,6 +20,7 @@ struct Key {
   /// Checks and stores; the error is a sentence without the key's name.
   std::function<Result<void>(Config&, const json::value&)> set;
   std::function<json::value(const Config&)> get;
+  bool live = false;  ///< may change while the daemon runs (SIGHUP)
 };
 
 const std::vector<Key>& keys();

@@ -28,6 +28,12 @@ void send_all(int fd, const std::string& text) {
   }
 }
 
+UniqueFd open_log(const std::filesystem::path& file) {
+  UniqueFd log(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (log && ::fchmod(log.get(), 0600) != 0) log.reset();
+  return log;
+}
+
 [[noreturn]] void parent_waits(int fd, pid_t child, const std::filesystem::path& log_file) {
   std::string report;
   char buffer[1024];
@@ -64,6 +70,11 @@ void close_inherited(int keep) {
 }
 }  // namespace
 
+bool reopen_log(const std::filesystem::path& file) {
+  const UniqueFd log = open_log(file);
+  return log && ::dup2(log.get(), 1) >= 0 && ::dup2(log.get(), 2) >= 0;
+}
+
 void StartReport::serving(const std::string& warning) {
   if (!pipe_) return;
   send_all(pipe_.get(), kServing + warning);
@@ -80,9 +91,8 @@ Result<StartReport> detach(const std::filesystem::path& log_file) {
   const auto failure = [](const char* what) {
     return fail(ErrorCode::storage, fmt::format("{}: {}", what, std::strerror(errno)));
   };
-  UniqueFd log(
-      ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!log || ::fchmod(log.get(), 0600) != 0) return failure("cannot open the log");
+  UniqueFd log = open_log(log_file);
+  if (!log) return failure("cannot open the log");
   UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   int ends[2];
   if (!null || ::pipe2(ends, O_CLOEXEC) != 0) return failure("cannot detach");

@@ -30,4 +30,8 @@ class StartReport {
 /// Call before any thread exists.
 Result<StartReport> detach(const std::filesystem::path& log_file);
 
+/// For a detached process: its stdout and stderr go to a new `file` from now on, if the one there
+/// was moved aside. False: it cannot be opened, and all stays.
+bool reopen_log(const std::filesystem::path& file);
+
 }  // namespace ponder::daemon

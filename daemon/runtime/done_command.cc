@@ -61,8 +61,8 @@ int spawn(pid_t& pid, std::vector<std::string> argv) {
 }  // namespace
 
 DoneCommand::DoneCommand(std::vector<std::string> argv, std::chrono::milliseconds bound)
-    : argv_(std::move(argv)), bound_(bound) {
-  if (!argv_.empty()) thread_ = std::thread([this] { loop(); });
+    : bound_(bound) {
+  set(std::move(argv));
 }
 
 DoneCommand::~DoneCommand() {
@@ -74,12 +74,18 @@ DoneCommand::~DoneCommand() {
   if (thread_.joinable()) thread_.join();
 }
 
+void DoneCommand::set(std::vector<std::string> argv) {
+  const std::lock_guard lock(mutex_);
+  argv_ = std::move(argv);
+  if (!argv_.empty() && !thread_.joinable()) thread_ = std::thread([this] { loop(); });
+}
+
 void DoneCommand::run(const std::string& id, std::string_view state) {
+  const std::lock_guard lock(mutex_);
   if (argv_.empty()) return;
   std::vector<std::string> argv = argv_;
   argv.push_back(id);
   argv.emplace_back(state);
-  const std::lock_guard lock(mutex_);
   if (waiting_.size() >= kMostWaiting) {
     waiting_.pop_front();
     log_warn("on_done does not keep up: the command for one job was dropped");

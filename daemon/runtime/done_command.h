@@ -22,6 +22,8 @@ class DoneCommand {
   DoneCommand(const DoneCommand&) = delete;
   DoneCommand& operator=(const DoneCommand&) = delete;
 
+  /// What runs for jobs that end from now on.
+  void set(std::vector<std::string> argv);
   /// Returns at once. Beyond 1,000 that wait, the oldest is dropped with a word in the log.
   void run(const std::string& id, std::string_view state);
 
@@ -29,13 +31,13 @@ class DoneCommand {
   void loop();
   void run_now(const std::vector<std::string>& argv);
 
-  const std::vector<std::string> argv_;
   const std::chrono::milliseconds bound_;
   std::mutex mutex_;
+  std::vector<std::string> argv_;  // guarded by mutex_
   std::condition_variable changed_;
   std::deque<std::vector<std::string>> waiting_;  // guarded by mutex_
   bool over_ = false;                             // guarded by mutex_
-  std::thread thread_;
+  std::thread thread_;  // guarded by mutex_ until the destructor; made with the first command
 };
 
 }  // namespace ponder::daemon

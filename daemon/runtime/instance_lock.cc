@@ -31,18 +31,33 @@ tl::unexpected<Error> taken(int fd, const std::filesystem::path& file) {
     ::usleep(2'000);
     pid = read_pid(fd);
   }
-  return fail(ErrorCode::storage,
-              pid > 0
-                  ? fmt::format("another ponderd (pid {}) already serves {}", pid,
-                                file.parent_path().string())
-                  : fmt::format("another ponderd already serves {}", file.parent_path().string()),
-              "stop it with `ponder stop`, or give another --home");
+  Error error{ErrorCode::storage,
+              pid > 0 ? fmt::format("already running: another ponderd (pid {}) serves {}", pid,
+                                    file.parent_path().string())
+                      : fmt::format("already running: another ponderd serves {}",
+                                    file.parent_path().string()),
+              "stop it with `ponder stop`, or give another --home"};
+  error.details[InstanceLock::kHeld] = pid;
+  return fail(std::move(error));
+}
+
+/// Opens the lock file. One of ours that was made read-only by a copy or a restore is made ours
+/// again: the directory is private, so nobody else can have put another in its place.
+UniqueFd open_file(const std::filesystem::path& file) {
+  constexpr int kHow = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+  UniqueFd fd(::open(file.c_str(), kHow, 0600));
+  struct stat s {};
+  if (fd || errno != EACCES || ::lstat(file.c_str(), &s) != 0 || !S_ISREG(s.st_mode) ||
+      s.st_uid != ::geteuid() || ::chmod(file.c_str(), 0600) != 0)
+    return fd;
+  fd.reset(::open(file.c_str(), kHow, 0600));
+  return fd;
 }
 }  // namespace
 
 Result<InstanceLock> InstanceLock::acquire(const std::filesystem::path& file) {
   for (int round = 0; round < 10; ++round) {
-    UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    UniqueFd fd = open_file(file);
     if (!fd)
       return fail(ErrorCode::storage,
                   fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));

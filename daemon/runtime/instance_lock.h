@@ -10,8 +10,12 @@ namespace ponder::daemon {
 
 class InstanceLock {
  public:
-  /// Locks `file` (made if missing, 0600) and writes our pid into it, for messages and for
-  /// `ponder stop`. If another process holds it: an error that names its pid.
+  /// In the details of the error when another process holds the lock: its pid, or 0.
+  static constexpr const char* kHeld = "held_by";
+
+  /// Locks `file` (made if missing, 0600; a mode that keeps us out is mended) and writes our pid
+  /// into it, for messages and for `ponder stop`. If another process holds it: an error that names
+  /// its pid.
   static Result<InstanceLock> acquire(const std::filesystem::path& file);
 
   InstanceLock(InstanceLock&&) = default;

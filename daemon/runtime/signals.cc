@@ -15,14 +15,23 @@ namespace {
 
 int g_pipe[2] = {-1, -1};
 std::atomic<int> g_received{0};
+std::atomic<bool> g_reload_told{false};
 static_assert(std::atomic<int>::is_always_lock_free, "used in a signal handler");
 
-void on_stop(int signal) {
-  if (g_received.fetch_add(1) > 0) ::_exit(128 + signal);
+void tell(int signal) {
   const int saved = errno;
   const auto number = static_cast<unsigned char>(signal);
   (void)!::write(g_pipe[1], &number, 1);
   errno = saved;
+}
+
+void on_stop(int signal) {
+  if (g_received.fetch_add(1) > 0) ::_exit(128 + signal);
+  tell(signal);
+}
+
+void on_reload(int signal) {
+  if (!g_reload_told.exchange(true)) tell(signal);
 }
 
 void on_alarm(int) {
@@ -44,10 +53,10 @@ void install_signal_handlers() {
   handle(SIGINT, on_stop);
   handle(SIGALRM, on_alarm);
   handle(SIGPIPE, SIG_IGN);
-  handle(SIGHUP, SIG_IGN);
+  handle(SIGHUP, on_reload);
 }
 
-int wait_for_stop_signal() {
+int wait_for_signal() {
   unsigned char number = 0;
   while (true) {
     // poll, not a bare read: SA_RESTART never restarts it, and TSan runs a handler only when the
@@ -58,7 +67,10 @@ int wait_for_stop_signal() {
       continue;
     }
     const ssize_t n = ::read(g_pipe[0], &number, 1);
-    if (n == 1) return number;
+    if (n == 1) {
+      if (number == SIGHUP) g_reload_told = false;
+      return number;
+    }
     CHECK(n < 0 && errno == EINTR);
   }
 }

@@ -36,6 +36,10 @@ void log_open(std::string_view process, LogLevel least) {
   configure(logger(), level_of(least));
 }
 
+void log_set_level(LogLevel least) {
+  logger()->set_level(level_of(least));
+}
+
 bool log_to_file(const std::filesystem::path& file) {
   try {
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());

@@ -8,6 +8,8 @@ namespace ponder {
 enum class LogLevel { debug, info, warn, error };
 /// Names the process in each line and sets the least level. Call once, before threads.
 void log_open(std::string_view process, LogLevel least = LogLevel::info);
+/// Another least level, at any time.
+void log_set_level(LogLevel least);
 /// From now on to `file` (created 0600) instead of stderr. False if it cannot be opened.
 bool log_to_file(const std::filesystem::path& file);
 void log_write(LogLevel level, std::string_view message);

@@ -48,6 +48,18 @@ class DoneCommandTest : public ::testing::Test {
   fs::path dir_;
 };
 
+TEST_F(DoneCommandTest, AnotherCommandRunsForWhatEndsFromThenOn) {
+  DoneCommand command({});
+  command.run("a", "completed");
+  command.set({script("echo $1 >" + (dir_ / "new").string() + "; mv " + (dir_ / "new").string() +
+                      " " + (dir_ / "ran").string() + "\n")});
+  command.run("b", "completed");
+  EXPECT_EQ(said("ran"), "b\n");
+  command.set({});
+  command.run("c", "completed");
+  EXPECT_EQ(read("ran"), "b\n");
+}
+
 TEST_F(DoneCommandTest, RunsWithIdAndStateAndNothingOfTheEnvironment) {
   ::setenv("PONDER_DONE_SECRET", "secret", 1);
   const std::string out = (dir_ / "out").string();

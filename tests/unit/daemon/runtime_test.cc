@@ -67,6 +67,46 @@ TEST_F(Runtime, LockNamesItsHolderAndOutlivesNoProcess) {
   EXPECT_TRUE(InstanceLock::acquire(file));
 }
 
+TEST_F(Runtime, ALockFileThatKeepsItsOwnerOutIsMended) {
+  if (::geteuid() == 0) GTEST_SKIP() << "no mode keeps root out";
+  const fs::path file = directory / "ponderd.lock";
+  for (const mode_t closed : {0400, 0000}) {
+    std::ofstream(file) << "77\n";
+    ASSERT_EQ(::chmod(file.c_str(), closed), 0);
+    const auto lock = InstanceLock::acquire(file);
+    EXPECT_TRUE(lock) << lock.error().message;
+    EXPECT_EQ(mode(file), 0600u);
+  }
+}
+
+TEST_F(Runtime, WhoHoldsTheLockIsInTheDetailsOfTheError) {
+  const fs::path file = directory / "ponderd.lock";
+  const auto lock = InstanceLock::acquire(file);
+  ASSERT_TRUE(lock);
+  const auto second = InstanceLock::acquire(file);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().details.at(InstanceLock::kHeld), ::getpid());
+  // A directory in its place is nobody's lock.
+  fs::create_directory(directory / "dir");
+  const auto none = InstanceLock::acquire(directory / "dir");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().details.count(InstanceLock::kHeld), 0u);
+  EXPECT_NE(none.error().message.find("Is a directory"), std::string::npos);
+}
+
+TEST_F(Runtime, LockKnowsThatItsFileWasRemovedOrReplaced) {
+  const fs::path file = directory / "ponderd.lock";
+  const auto lock = InstanceLock::acquire(file);
+  ASSERT_TRUE(lock) << lock.error().message;
+  EXPECT_TRUE(lock->is_in_place());
+  fs::remove(file);
+  EXPECT_FALSE(lock->is_in_place());
+  const auto second = InstanceLock::acquire(file);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_TRUE(second->is_in_place());
+  EXPECT_FALSE(lock->is_in_place());
+}
+
 TEST_F(Runtime, LockDoesNotFollowALink) {
   std::ofstream(directory / "target") << "precious";
   fs::create_symlink(directory / "target", directory / "ponderd.lock");
