@@ -194,9 +194,10 @@ Error start_failed(const Places& places, const UniqueFd& said) {
 /// The starter whose turn it is: spawns and waits until the socket answers.
 Result<void> start_and_wait(const fs::path& program, const Places& places, const Bounds& bounds) {
   const UniqueFd said = nameless_file();
-  TRY(const pid_t pid, spawn_ponderd(program, places, said.get()));
+  TRY(pid_t pid, spawn_ponderd(program, places, said.get()));
   bool running = true;
   bool failed = false;
+  bool again = false;
   for (;;) {
     int status = 0;
     if (running && ::waitpid(pid, &status, WNOHANG) == pid) {
@@ -208,7 +209,14 @@ Result<void> start_and_wait(const fs::path& program, const Places& places, const
     TRY(const bool up, answers(places, bounds));
     if (up && !running) return {};
     // A daemon that somebody started by hand at this moment counts as well.
-    if (failed && !read_instance_lock(places.lock).held) return fail(start_failed(places, said));
+    const LockHolder holder = running ? LockHolder{} : read_instance_lock(places.lock);
+    if (failed && !holder.held) return fail(start_failed(places, said));
+    if (holder.pid > 0 && is_suspended(holder.pid)) return fail(suspended_error(holder.pid));
+    // Ours made way for one that has ended since.
+    if (!running && !holder.held && !again) {
+      TRY(pid, spawn_ponderd(program, places, said.get()));
+      running = again = true;
+    }
     if (bounds.interrupt && bounds.interrupt->triggered())
       return fail(ErrorCode::cancelled, "interrupted");
     if (bounds.left_ms() == 0) return fail(start_failed(places, said));
@@ -255,7 +263,8 @@ Result<void> start_daemon(const Places& places, bool by_owner, Interrupt* interr
   }
   TRY_VOID(make_private_dir(places.state_dir));
   const fs::path turn_file = places.state_dir / "start.lock";
-  const UniqueFd turn(::open(turn_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  // Read-only is enough for a lock, and a file that a copy made read-only is no obstacle.
+  const UniqueFd turn(::open(turn_file.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!turn)
     return fail(ErrorCode::storage,
                 fmt::format("{} cannot be opened: {}", turn_file.string(), std::strerror(errno)));

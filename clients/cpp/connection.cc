@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -72,21 +73,6 @@ Result<void> pause(int ms, const Bounds& bounds) {
   return slice_over ? Result<void>{} : waited;
 }
 
-/// Whether a process is stopped rather than slow: then it would never answer.
-bool is_stopped(int pid) {
-#ifdef __linux__
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
-      std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re"), &std::fclose);
-  char text[512] = {};
-  if (!file || std::fread(text, 1, sizeof text - 1, file.get()) == 0) return false;
-  const char* name_end = std::strrchr(text, ')');  // the name may hold anything, also ") T"
-  return name_end && std::strlen(name_end) > 2 && (name_end[2] == 'T' || name_end[2] == 't');
-#else
-  (void)pid;
-  return false;
-#endif
-}
-
 int pid_of_peer(int fd) {
 #ifdef SO_PEERCRED
   struct ucred peer {};
@@ -95,6 +81,14 @@ int pid_of_peer(int fd) {
 #endif
   (void)fd;
   return 0;
+}
+
+/// A socket of ours that a copy or a restore made read-only keeps us out, whether somebody listens
+/// or not. True: it does not any more.
+bool open_to_owner(const fs::path& path) {
+  struct stat s {};
+  return ::lstat(path.c_str(), &s) == 0 && S_ISSOCK(s.st_mode) && s.st_uid == ::geteuid() &&
+         (s.st_mode & 0200) == 0 && ::chmod(path.c_str(), 0600) == 0;
 }
 
 /// The address of a socket whose path may be longer than an address holds. `keep` owns what the
@@ -129,6 +123,26 @@ Result<void> finish_connect(int fd, const Bounds& bounds, int& error) {
 
 }  // namespace
 
+bool is_suspended(int pid) {
+#ifdef __linux__
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re"), &std::fclose);
+  char text[512] = {};
+  if (!file || std::fread(text, 1, sizeof text - 1, file.get()) == 0) return false;
+  const char* name_end = std::strrchr(text, ')');  // the name may hold anything, also ") T"
+  return name_end && std::strlen(name_end) > 2 && (name_end[2] == 'T' || name_end[2] == 't');
+#else
+  (void)pid;
+  return false;
+#endif
+}
+
+Error suspended_error(int pid) {
+  return {ErrorCode::unreachable,
+          fmt::format("the daemon (process {}) is suspended and cannot answer", pid),
+          fmt::format("kill -CONT {}", pid)};
+}
+
 Bounds Bounds::within(int timeout_ms, Interrupt* interrupt) {
   return {timeout_ms > 0 ? system_clock().steady_ms() + timeout_ms : 0, interrupt};
 }
@@ -148,6 +162,7 @@ Result<Connection> Connection::to_socket(const fs::path& path, const Bounds& bou
   UniqueFd directory;
   TRY(const sockaddr_un address, socket_address(path, directory));
   if (address.sun_path[0] == '\0') return made;
+  bool mended = false;
   for (;;) {
     UniqueFd fd = new_socket(AF_UNIX);
     if (!fd) return fail(ErrorCode::internal, fmt::format("no socket: {}", std::strerror(errno)));
@@ -164,6 +179,10 @@ Result<Connection> Connection::to_socket(const fs::path& path, const Bounds& bou
       return made;
     }
     if (error == ENOENT || error == ECONNREFUSED || error == ENOTDIR) return made;
+    if (error == EACCES && !mended && open_to_owner(path)) {
+      mended = true;
+      continue;
+    }
     if (error != EAGAIN)  // EAGAIN: its queue of connections is full for the moment
       return fail(ErrorCode::unreachable,
                   fmt::format("the daemon's socket {} cannot be used: {}", path.string(),
@@ -212,10 +231,7 @@ Result<void> Connection::wait_for(short events, const Bounds& bounds) const {
     auto waited =
         wait_on(fd_.get(), events, bounds, peer_pid_ > 0 ? kLookAtPeerMs : -1, slice_over);
     if (waited || !slice_over) return waited;
-    if (is_stopped(peer_pid_))
-      return fail(ErrorCode::unreachable,
-                  fmt::format("the daemon (process {}) is suspended and cannot answer", peer_pid_),
-                  fmt::format("kill -CONT {}", peer_pid_));
+    if (is_suspended(peer_pid_)) return fail(suspended_error(peer_pid_));
   }
 }
 

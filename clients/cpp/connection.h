@@ -25,6 +25,12 @@ struct Bounds {
   int left_ms() const;
 };
 
+/// Whether a process is stopped (SIGSTOP, a debugger) rather than slow: then it never answers.
+/// False where the system does not say.
+bool is_suspended(int pid);
+/// What to tell about a daemon that is.
+Error suspended_error(int pid);
+
 class Connection {
  public:
   /// Connects to the socket at `path`. Nobody listening (no such file, or refused) is an

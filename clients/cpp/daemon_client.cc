@@ -15,6 +15,7 @@
 #include "clients/cpp/http_wire.h"
 #include "clients/cpp/server_error.h"
 #include "clients/cpp/sse_reader.h"
+#include "engine/base/api_version.h"
 #include "engine/base/unique_fd.h"
 
 namespace ponder::client {
@@ -144,12 +145,33 @@ Result<void> read_response(Connection& connection, ResponseReader& reader, bool 
   return {};
 }
 
+std::string printable(std::string text) {
+  text.resize(std::min<std::size_t>(text.size(), 20));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 bool is_health_document(const json::value& body) {
   return body.is_object() && body.as_object().contains("state") &&
          !body.as_object().contains("error");
 }
 
+/// A daemon that says nothing of it is older than the question and speaks the first version.
+Result<void> check_api(const ResponseReader& reader) {
+  const std::string said = reader.header(kApiHeader);
+  if (said.empty() || said == std::to_string(kApiVersion)) return {};
+  return fail(
+      ErrorCode::unreachable,
+      fmt::format("the daemon speaks version {} of Ponder's interface and this program, "
+                  "ponder {}, version {}",
+                  printable(said), PONDER_VERSION, kApiVersion),
+      "`ponder restart` starts the daemon that is installed beside this program; where that "
+      "is the same, update this program");
+}
+
 Result<Response> finish(ResponseReader& reader) {
+  TRY_VOID(check_api(reader));
   Response response;
   response.status = reader.status();
   const std::string retry = reader.header("Retry-After");
@@ -201,6 +223,7 @@ Result<void> DaemonClient::stream(std::string_view target,
   TRY_VOID(connection.write_all(request, bounds));
   ResponseReader reader(0);
   TRY_VOID(read_response(connection, reader, false, bounds));
+  if (reader.has_head()) TRY_VOID(check_api(reader));
   if (!reader.has_head() || reader.status() >= 400) {
     TRY_VOID(read_response(connection, reader, true, bounds.no_longer_than(10'000)));
     TRY_VOID(finish(reader));

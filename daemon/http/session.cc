@@ -20,6 +20,7 @@
 #include <deque>
 #include <vector>
 
+#include "engine/base/api_version.h"
 #include "engine/base/ids.h"
 #include "engine/base/log.h"
 
@@ -225,6 +226,7 @@ std::string render_response(const Response& response, bool keep_alive, bool with
   if (!response.body.is_null()) out += "Content-Type: application/json\r\n";
   if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", body.size());
   out += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+  out += fmt::format("{}: {}\r\n", kApiHeader, kApiVersion);
   for (const Header& h : response.headers)
     out += fmt::format("{}: {}\r\n", h.name, h.value);
   out += fmt::format("X-Request-Id: {}\r\n", random_hex(8));
@@ -425,8 +427,9 @@ void Session::begin_events(Heartbeat heartbeat) {
   enqueue(
       fmt::format("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
                   "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
-                  "X-Accel-Buffering: no\r\nX-Request-Id: {}\r\n{}{}\r\n",
-                  random_hex(8), head_.version_minor == 1 ? "Transfer-Encoding: chunked\r\n" : "",
+                  "X-Accel-Buffering: no\r\n{}: {}\r\nX-Request-Id: {}\r\n{}{}\r\n",
+                  kApiHeader, kApiVersion, random_hex(8),
+                  head_.version_minor == 1 ? "Transfer-Encoding: chunked\r\n" : "",
                   keep_ ? "" : "Connection: close\r\n"));
   flush();
   if (peer_eof_) return abort();
