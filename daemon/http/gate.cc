@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "engine/base/utf8.h"
+
 namespace ponder::daemon {
 namespace {
 
@@ -58,8 +60,12 @@ Result<std::string> read_path(std::string_view raw) {
   if (raw.find('\\') != raw.npos) return refuse("the path holds a backslash");
   TRY(std::string path, percent_decode(raw, false));
   if (std::count(path.begin(), path.end(), '/') != std::count(raw.begin(), raw.end(), '/') ||
-      path.find('\\') != path.npos || path.find('\0') != path.npos)
-    return refuse("the path holds an escaped separator or NUL");
+      path.find('\\') != path.npos)
+    return refuse("the path holds an escaped separator");
+  if (!is_valid_utf8(path)) return refuse("the path is not UTF-8");
+  for (const char c : path)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
+      return refuse("the path holds a control character");
   for (std::size_t at = 0; at < path.size();) {
     const std::size_t end = std::min(path.find('/', at + 1), path.size());
     if (const auto part = path.substr(at + 1, end - at - 1); part == ".." || part == ".")
@@ -130,7 +136,7 @@ Result<void> judge_framing(RequestHead& head) {
   if (count(head, "transfer-encoding") > 1) return refuse("Transfer-Encoding stands twice");
   if (length && encoding) return refuse("Content-Length beside Transfer-Encoding is refused");
   if (encoding) {
-    if (lower_case(*encoding) != "chunked") return refuse("Transfer-Encoding must be chunked");
+    if (*encoding != "chunked") return refuse("Transfer-Encoding must be chunked");
     if (head.version_minor == 0) return refuse("HTTP/1.0 knows no Transfer-Encoding");
     head.chunked = true;
   }
@@ -146,10 +152,21 @@ Result<void> judge_framing(RequestHead& head) {
   return {};
 }
 
+/// A host and perhaps a port. Whether it is ours is access.cc's question; what cannot be one is a
+/// sign of two parsers that read it differently.
+bool is_host(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-._~:[]%").find(c) != std::string_view::npos;
+  });
+}
+
 Result<void> judge_fields(RequestHead& head) {
   if (const std::size_t hosts = count(head, "host");
       hosts > 1 || (hosts == 0 && head.version_minor == 1))
     return refuse(hosts ? "Host stands twice" : "Host is missing");
+  if (const std::string* host = head.header("host"); host && !is_host(*host))
+    return refuse("Host is not a name or address");
   for (const char* once : {"content-type", "content-encoding", "authorization", "x-api-key",
                            "origin", "sec-fetch-site", "expect", "last-event-id"})
     if (count(head, once) > 1) return refuse(fmt::format("{} stands twice", once));
@@ -166,6 +183,36 @@ Result<void> judge_fields(RequestHead& head) {
     if (h.name == "connection" && lower_case(h.value).find("close") != std::string::npos)
       head.keep_alive = false;
   return {};
+}
+
+/// *( ";" name [ "=" ( token / quoted text ) ] ), RFC 9112 7.1.1, without blanks.
+bool is_chunk_extension(std::string_view text) {
+  while (!text.empty()) {
+    if (text.front() != ';') return false;
+    text.remove_prefix(1);
+    const std::size_t name_end = std::min(text.find_first_of("=;"), text.size());
+    if (!is_token(text.substr(0, name_end))) return false;
+    text.remove_prefix(name_end);
+    if (text.empty() || text.front() == ';') continue;
+    text.remove_prefix(1);
+    const bool quoted = !text.empty() && text.front() == '"';
+    const std::size_t close = quoted ? text.find('"', 1) : std::min(text.find(';'), text.size());
+    if (close == text.npos) return false;
+    const std::string_view value = quoted ? text.substr(1, close - 1) : text.substr(0, close);
+    if (quoted ? value.find('\\') != value.npos : !is_token(value)) return false;
+    text.remove_prefix(quoted ? close + 1 : close);
+  }
+  return true;
+}
+
+/// What a trailer may not say once the request has been judged by its header.
+bool is_decided_by_header(std::string_view name) {
+  for (const char* decided :
+       {"content-length", "transfer-encoding", "trailer", "host", "authorization", "x-api-key",
+        "content-type", "content-encoding", "content-range", "connection", "expect", "origin", "te",
+        "upgrade", "cookie"})
+    if (name == decided) return true;
+  return name.starts_with("sec-") || name.starts_with("proxy-");
 }
 }  // namespace
 
@@ -219,6 +266,77 @@ Result<RequestHead> read_head(std::string_view raw, const HeadLimits& limits) {
   TRY_VOID(judge_framing(head));
   TRY_VOID(judge_fields(head));
   return head;
+}
+
+Result<void> ChunkGate::judge(std::string_view bytes) {
+  std::size_t at = 0;
+  while (at < bytes.size() && state_ != State::done) {
+    if (state_ == State::data) {
+      const std::size_t n =
+          static_cast<std::size_t>(std::min<std::uint64_t>(left_, bytes.size() - at));
+      at += n;
+      left_ -= n;
+      if (left_ == 0) state_ = State::data_cr;
+      continue;
+    }
+    const char c = bytes[at++];
+    if (state_ == State::data_cr || state_ == State::data_lf) {
+      if (c != (state_ == State::data_cr ? '\r' : '\n'))
+        return refuse("a chunk does not end where its size says");
+      state_ = state_ == State::data_cr ? State::data_lf : State::size_line;
+      continue;
+    }
+    const bool after_cr = !line_.empty() && line_.back() == '\r';
+    if (after_cr != (c == '\n')) return refuse("a chunk's line does not end in CR LF");
+    if (after_cr) {
+      TRY_VOID(end_line());
+      line_.clear();
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    if (c != '\r' && c != '\t' && (byte < ' ' || byte == 0x7f))
+      return refuse("a chunk's line holds a control byte");
+    line_ += c;
+    if (line_.size() > limits_.max_bytes) return refuse("a chunk's line is too long");
+  }
+  return {};
+}
+
+Result<void> ChunkGate::end_line() {
+  line_.pop_back();  // its CR
+  if (state_ == State::size_line) return judge_size_line();
+  return judge_trailer();
+}
+
+Result<void> ChunkGate::judge_size_line() {
+  constexpr std::size_t kMaxDigits = 15;  // far over any body that is accepted, and no overflow
+  const std::string_view line = line_;
+  std::size_t digits = 0;
+  for (left_ = 0; digits < line.size() && hex_digit(line[digits]) >= 0; ++digits) {
+    if (digits == kMaxDigits) return refuse("a chunk's size has too many digits");
+    left_ = left_ * 16 + static_cast<std::uint64_t>(hex_digit(line[digits]));
+  }
+  if (digits == 0) return refuse("a chunk begins without its size");
+  const std::string_view extension = line.substr(digits);
+  if (extension.size() > kMaxExtensionBytes || !is_chunk_extension(extension))
+    return refuse("a chunk's extension is malformed or too long");
+  state_ = left_ > 0 ? State::data : State::trailer_line;
+  return {};
+}
+
+Result<void> ChunkGate::judge_trailer() {
+  if (line_.empty()) {
+    state_ = State::done;
+    return {};
+  }
+  trailer_bytes_ += line_.size() + 2;
+  if (++trailers_ > limits_.max_fields || trailer_bytes_ > limits_.max_bytes)
+    return refuse("too many trailers");
+  RequestHead trailer;
+  TRY_VOID(read_field(line_, trailer));
+  if (is_decided_by_header(trailer.headers.front().name))
+    return refuse(fmt::format("{} may not be a trailer", trailer.headers.front().name));
+  return {};
 }
 
 }  // namespace ponder::daemon

@@ -5,6 +5,8 @@
 // so one spelling of each thing is accepted and the rest is 400 with the connection closed.
 // Pure functions.
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "daemon/http/message.h"
@@ -31,6 +33,37 @@ HeadScan scan_head(std::string_view bytes, std::size_t from, const HeadLimits& l
 /// Parses and judges a complete header (through its empty line). Errors are bad_request, but
 /// unsupported_media for a Content-Encoding. Door, port and trust are left for the caller.
 Result<RequestHead> read_head(std::string_view raw, const HeadLimits& limits);
+
+/// The same strictness for a chunked body, which Beast decodes afterwards: sizes are bare
+/// hexadecimal digits, every line ends in CRLF, extensions have a plain form and at most
+/// kMaxExtensionBytes, and trailers pass the same test as header lines and may not name what a
+/// header decided (its lengths, Host, the key, ...). One object a body; `judge` gets the bytes as
+/// they come.
+class ChunkGate {
+ public:
+  explicit ChunkGate(const HeadLimits& limits) : limits_(limits) {}
+
+  /// Takes `bytes` up to the body's end; what stands behind it is the next request's. The first
+  /// error is final.
+  Result<void> judge(std::string_view bytes);
+  bool done() const { return state_ == State::done; }
+
+  static constexpr std::size_t kMaxExtensionBytes = 256;
+
+ private:
+  enum class State { size_line, data, data_cr, data_lf, trailer_line, done };
+
+  Result<void> end_line();
+  Result<void> judge_size_line();
+  Result<void> judge_trailer();
+
+  const HeadLimits limits_;
+  State state_ = State::size_line;
+  std::string line_;        ///< the size or trailer line so far, its CR included
+  std::uint64_t left_ = 0;  ///< of the chunk's data
+  std::size_t trailers_ = 0;
+  std::size_t trailer_bytes_ = 0;
+};
 
 /// ASCII only.
 std::string lower_case(std::string_view text);

@@ -1,5 +1,10 @@
 #include "daemon/http/message.h"
 
+#include <fmt/core.h>
+
+#include "engine/base/api_version.h"
+#include "engine/base/ids.h"
+
 namespace ponder::daemon {
 
 const std::string* RequestHead::header(std::string_view name) const {
@@ -56,6 +61,23 @@ std::string_view reason_phrase(int status) {
     default:
       return "Status";
   }
+}
+
+std::string render_response(const Response& response, bool keep_alive, bool with_body) {
+  std::string body;
+  if (!response.body.is_null()) body = to_json(response.body);
+  std::string out =
+      fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
+  if (!response.body.is_null()) out += "Content-Type: application/json\r\n";
+  if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", body.size());
+  out += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+  out += fmt::format("{}: {}\r\n", kApiHeader, kApiVersion);
+  for (const Header& h : response.headers)
+    out += fmt::format("{}: {}\r\n", h.name, h.value);
+  out += fmt::format("X-Request-Id: {}\r\n", random_hex(8));
+  out += keep_alive ? "\r\n" : "Connection: close\r\n\r\n";
+  if (with_body) out += body;
+  return out;
 }
 
 }  // namespace ponder::daemon

@@ -51,6 +51,8 @@ struct Response {
   bool close = false;  ///< end the connection after it
 };
 
+/// A Response as bytes; `keep_alive` and the body's presence say how the connection goes on.
+std::string render_response(const Response& response, bool keep_alive, bool with_body);
 /// "Not Found" for 404 and so on.
 std::string_view reason_phrase(int status);
 

@@ -219,7 +219,11 @@ void Server::Impl::welcome(UniqueFd client, const Listener& listener) {
     log_warn("a connection from another user was refused");
     return;
   }
-  if (static_cast<int>(context.sessions.size()) >= limits.max_connections) {
+  // Whoever reaches the TCP port can hold its connections for a while, also without the key; that
+  // must not keep the owner out, who comes over the Unix socket.
+  const int tcp_limit = limits.max_connections - limits.max_connections / 8;
+  if (static_cast<int>(context.sessions.size()) >= limits.max_connections ||
+      (listener.door == Door::tcp && context.tcp_sessions >= tcp_limit)) {
     const std::string answer = render_response(
         context.error_answer(Error{ErrorCode::queue_full, "too many connections"}), false, true);
     (void)::send(client.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -20,8 +20,8 @@ struct ServerLimits {
   std::uint64_t max_body_bytes = 32u << 20;
   std::uint64_t max_body_bytes_total = 256u << 20;  ///< of all connections together
   std::size_t max_output_bytes = 1u << 20;          ///< of a stream, written and not yet taken
-  std::size_t inline_body_bytes = 1u << 20;         ///< larger bodies are handled off the io thread
-  int max_connections = 1024;
+  std::size_t inline_body_bytes = 64u << 10;        ///< larger bodies are handled off the io thread
+  int max_connections = 1024;                       ///< an eighth of them for the Unix socket alone
   std::chrono::milliseconds header_timeout{10'000};
   std::chrono::milliseconds body_idle_timeout{15'000};
   std::chrono::milliseconds write_idle_timeout{30'000};

@@ -10,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <boost/asio/buffer.hpp>
@@ -34,7 +35,8 @@ using std::chrono::milliseconds;
 namespace {
 constexpr std::size_t kReadBytes = 16 * 1024;
 constexpr std::size_t kReadAheadBytes = 32 * 1024;  ///< of a pipelining client
-constexpr std::size_t kChunkExtensionBytes = 256;
+// A body that comes a byte at a time never pauses, so time is given for so many bytes at once.
+constexpr std::size_t kBodyBytesForTime = 16 * 1024;
 constexpr std::size_t kGatheredWrites = 16;
 // A client that is still sending when its request is refused reads the answer only if the
 // connection is not reset under it, so the rest is read and dropped for a while.
@@ -55,10 +57,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void start() {
     context_.sessions.insert(this);
+    if (door_ == Door::tcp) ++context_.tcp_sessions;
     set_deadline(context_.limits.header_timeout);
     read();
   }
   void abort();
+  void drop();
   void close_if_idle() {
     if (phase_ == Phase::head && in_.empty()) close();
   }
@@ -85,6 +89,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_read(const error_code& ec, std::size_t n);
   void advance();
   void begin_request(std::size_t head_size);
+  void expect_body();
   void feed_body();
   void dispatch();
   void refuse(Response response, bool close_after);
@@ -126,7 +131,9 @@ class Session : public std::enable_shared_from_this<Session> {
   bool large_ = false;    ///< its body was of more than kLargeBody
   RequestHead head_;
   std::optional<http::request_parser<http::string_body>> parser_;
-  std::function<void(std::uint64_t, boost::beast::string_view, error_code&)> on_chunk_;
+  std::optional<ChunkGate> chunks_;
+  std::size_t judged_ = 0;          ///< of in_, by chunks_
+  std::size_t since_deadline_ = 0;  ///< bytes of the body that came since its deadline was set
   std::size_t charged_ = 0;
   bool keep_ = true;
   bool streaming_ = false;
@@ -218,23 +225,6 @@ class SessionExchange final : public Exchange {
 };
 }  // namespace
 
-std::string render_response(const Response& response, bool keep_alive, bool with_body) {
-  std::string body;
-  if (!response.body.is_null()) body = to_json(response.body);
-  std::string out =
-      fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
-  if (!response.body.is_null()) out += "Content-Type: application/json\r\n";
-  if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", body.size());
-  out += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
-  out += fmt::format("{}: {}\r\n", kApiHeader, kApiVersion);
-  for (const Header& h : response.headers)
-    out += fmt::format("{}: {}\r\n", h.name, h.value);
-  out += fmt::format("X-Request-Id: {}\r\n", random_hex(8));
-  out += keep_alive ? "\r\n" : "Connection: close\r\n\r\n";
-  if (with_body) out += body;
-  return out;
-}
-
 void Session::arm(asio::steady_timer& timer, milliseconds after, void (Session::*expired)()) {
   timer.expires_after(after);  // what waited before ends with an error code
   timer.async_wait([self = shared_from_this(), &timer, expired](const error_code& ec) {
@@ -269,7 +259,7 @@ void Session::on_read(const error_code& ec, std::size_t n) {
   if (!ec) {
     in_.append(read_buffer_.data(), n);
     if (phase_ == Phase::head && in_.size() == n) set_deadline(context_.limits.header_timeout);
-    if (phase_ == Phase::body) set_deadline(context_.limits.body_idle_timeout);
+    if (phase_ == Phase::body && (since_deadline_ += n) >= kBodyBytesForTime) expect_body();
     return advance();
   }
   peer_eof_ = true;
@@ -321,17 +311,21 @@ void Session::begin_request(std::size_t head_size) {
   parser_->eager(true);
   parser_->header_limit(static_cast<std::uint32_t>(context_.limits.head.max_bytes));
   parser_->body_limit(context_.limits.max_body_bytes);
-  on_chunk_ = [](std::uint64_t, boost::beast::string_view extensions, error_code& ec) {
-    if (extensions.size() > kChunkExtensionBytes) ec = http::error::bad_chunk_extension;
-  };
-  parser_->on_chunk_header(on_chunk_);
+  chunks_.reset();
+  if (head_.chunked) chunks_.emplace(context_.limits.head);
+  judged_ = head_size;
   phase_ = Phase::body;
   if (head_.expects_continue && head_.has_body() && in_.size() == head_size) {
     enqueue("HTTP/1.1 100 Continue\r\n\r\n");
     flush();
   }
-  set_deadline(context_.limits.body_idle_timeout);
+  expect_body();
   feed_body();
+}
+
+void Session::expect_body() {
+  since_deadline_ = 0;
+  set_deadline(context_.limits.body_idle_timeout);
 }
 
 void Session::charge(std::size_t body_bytes) {
@@ -342,10 +336,16 @@ void Session::charge(std::size_t body_bytes) {
 }
 
 void Session::feed_body() {
+  if (chunks_) {
+    if (auto judged = chunks_->judge(std::string_view(in_).substr(judged_)); !judged)
+      return refuse(judged.error());
+    judged_ = in_.size();
+  }
   while (!in_.empty() || parser_->is_done()) {
     error_code ec;
     const std::size_t used = parser_->put(asio::buffer(in_), ec);
     in_.erase(0, used);
+    judged_ -= std::min(used, judged_);
     charge(parser_->get().body().size());
     if (ec == http::error::need_more) ec = {};
     if (ec == http::error::body_limit)
@@ -444,7 +444,7 @@ void Session::write_event(std::string bytes) {
   flush();
   if (pending > context_.limits.max_output_bytes) {
     log_warn("a client that does not read its stream was disconnected");
-    abort();
+    drop();
   }
 }
 
@@ -517,7 +517,7 @@ void Session::on_written(const error_code& ec, std::size_t n) {
 void Session::write_expired() {
   if (!writing_) return;
   log_warn("a client that takes no bytes was disconnected");
-  abort();
+  drop();
 }
 
 /// Only now, with the answer out, have the queue and the engine let go of what the body became.
@@ -557,11 +557,21 @@ void Session::abort() {
   if (gone) gone();
 }
 
+/// abort() for a client that does not read. Over TCP the kernel would keep what it has not taken,
+/// up to megabytes, and go on offering it for minutes; a reset frees it and tells the client at
+/// once.
+void Session::drop() {
+  error_code ignored;
+  socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  abort();
+}
+
 void Session::close() {
   if (closed_) return;
   closed_ = true;
   phase_ = Phase::closed;
   context_.sessions.erase(this);
+  if (door_ == Door::tcp) --context_.tcp_sessions;
   charge(0);
   end_request();
   error_code ignored;

@@ -31,6 +31,7 @@ struct SessionContext {
   std::function<void()> trim_soon = {};
   bool draining = false;  ///< no further request on a connection
   std::unordered_set<Session*> sessions = {};
+  int tcp_sessions = 0;  ///< of those
 };
 
 using StreamSocket = boost::asio::generic::stream_protocol::socket;
@@ -39,8 +40,6 @@ using StreamSocket = boost::asio::generic::stream_protocol::socket;
 /// its connection and its exchange are over.
 void start_session(SessionContext& context, StreamSocket socket, Door door,
                    std::uint16_t local_port);
-/// A Response as bytes; `keep_alive` and the body's presence say how the connection goes on.
-std::string render_response(const Response& response, bool keep_alive, bool with_body);
 /// Ends it at once; its handler is told that the client is gone.
 void abort_session(Session& session);
 /// Ends it if it waits for a next request.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 
 namespace ponder::daemon {
 namespace {
@@ -66,6 +67,14 @@ INSTANTIATE_TEST_SUITE_P(
         {"RepeatedHost", request("GET / HTTP/1.1", kHost + kHost)},
         {"TransferEncodingOtherThanChunked",
          request("POST / HTTP/1.1", kHost + "Transfer-Encoding: gzip\r\n")},
+        {"TransferEncodingInCapitals",
+         request("POST / HTTP/1.1", kHost + "Transfer-Encoding: Chunked\r\n")},
+        {"EmptyHost", request("GET / HTTP/1.1", "Host: \r\n")},
+        {"HostOfTwoWords", request("GET / HTTP/1.1", "Host: a b\r\n")},
+        {"HostWithUser", request("GET / HTTP/1.1", "Host: a@b\r\n")},
+        {"HostList", request("GET / HTTP/1.1", "Host: a,b\r\n")},
+        {"EscapedControl", request("GET /v1/models/%0d%0a HTTP/1.1", kHost)},
+        {"PathNotUtf8", request("GET /v1/models/%c0%ae HTTP/1.1", kHost)},
         {"TransferEncodingList",
          request("POST / HTTP/1.1", kHost + "Transfer-Encoding: gzip, chunked\r\n")},
         {"TransferEncodingTwice",
@@ -155,6 +164,76 @@ TEST(Gate, ScanRefusesAtOnceWhatCanNeverBecomeAHeader) {
         std::string(16 * 1024, 'a')})
     EXPECT_EQ(scan_head(raw, 0, {}).state, HeadScan::State::refused) << raw.substr(0, 20);
   EXPECT_EQ(scan_head(std::string(16 * 1024 - 1, 'a'), 0, {}).state, HeadScan::State::need_more);
+}
+
+std::string chunk(std::string_view data, std::string_view after_size = "") {
+  char size[20];
+  std::snprintf(size, sizeof size, "%zx", data.size());
+  return size + std::string(after_size) + "\r\n" + std::string(data) + "\r\n";
+}
+
+/// Whether the body passes, fed in pieces that are cut at `cut`.
+Result<bool> judge_cut(const std::string& body, std::size_t cut) {
+  ChunkGate gate({});
+  TRY_VOID(gate.judge(std::string_view(body).substr(0, cut)));
+  TRY_VOID(gate.judge(std::string_view(body).substr(cut)));
+  return gate.done();
+}
+
+TEST(Chunks, PassAndAreRefusedWhereverTheyAreCut) {
+  const std::string end = "0\r\n\r\n";
+  const struct {
+    std::string body;
+    bool passes;
+  } bodies[] = {
+      {chunk("hello") + end, true},
+      {chunk("a\r\n0\r\n\r\nb") + end, true},
+      {"000A;q=\"x y\";z\r\n0123456789\r\n" + end, true},
+      {chunk("x") + "0\r\nX-Sum: 1\r\nY: 2\r\n\r\n", true},
+      {end, true},
+      {"5 \r\nhello\r\n" + end, false},
+      {" 5\r\nhello\r\n" + end, false},
+      {"\r\n" + end, false},
+      {"-5\r\n", false},
+      {"0x5\r\n", false},
+      {"1234567890123456\r\n", false},
+      {"5\nhello\r\n" + end, false},
+      {"5\rhello\r\n" + end, false},
+      {chunk("hello", ";") + end, false},
+      {chunk("hello", "; a") + end, false},
+      {chunk("hello", ";a=") + end, false},
+      {chunk("hello", ";a=\"b") + end, false},
+      {chunk("hello", ";a=\"b\\\"c\"") + end, false},
+      {chunk("hello", ";" + std::string(256, 'a')) + end, false},
+      {"5\r\nhelloo\r\n" + end, false},
+      {"5\r\nhello\n" + end, false},
+      {"5\r\nhello" + end, false},
+      {chunk("x") + "0\n\r\n", false},
+      {chunk("x") + "0\r\nContent-Length: 5\r\n\r\n", false},
+      {chunk("x") + "0\r\nTransfer-Encoding: chunked\r\n\r\n", false},
+      {chunk("x") + "0\r\nHost: a\r\n\r\n", false},
+      {chunk("x") + "0\r\nSec-Fetch-Site: none\r\n\r\n", false},
+      {chunk("x") + "0\r\nX: a\r\n b\r\n\r\n", false},
+      {chunk("x") + "0\r\nX: \x01\r\n\r\n", false},
+      {chunk("x") + "0\r\nnothing\r\n\r\n", false},
+      {chunk("x") + "0\r\n" + fields_of(65) + "\r\n", false},
+      {chunk("x") + "0\r\nX: " + std::string(17 * 1024, 'y') + "\r\n\r\n", false},
+  };
+  for (const auto& [body, passes] : bodies)
+    for (std::size_t cut = 0; cut <= std::min(body.size(), std::size_t{100}); ++cut) {
+      const auto judged = judge_cut(body, cut);
+      ASSERT_EQ(judged.has_value(), passes) << body.substr(0, 60) << " cut at " << cut;
+      if (passes) {
+        ASSERT_TRUE(*judged) << body.substr(0, 60) << " cut at " << cut;
+      }
+    }
+}
+
+TEST(Chunks, WhatStandsBehindTheBodyIsTheNextRequests) {
+  ChunkGate gate({});
+  ASSERT_TRUE(gate.judge(chunk("x") + "0\r\n\r\n\x01\n\n"));
+  EXPECT_TRUE(gate.done());
+  ASSERT_TRUE(gate.judge("\x01"));
 }
 
 }  // namespace

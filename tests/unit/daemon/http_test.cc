@@ -173,6 +173,7 @@ TEST_F(Http, WantsJsonBodies) {
   EXPECT_EQ(post_as(cancel, "", "x"), 415);
 }
 
+// 7a row 26, boostorg/beast#1770: a limit that was set behind the header was ignored.
 TEST_F(Http, RefusesBodiesOverTheLimitHoweverTheyAreFramed) {
   ServerLimits limits;
   limits.max_body_bytes = 1000;
@@ -326,6 +327,75 @@ TEST_F(Http, EndsAHeaderThatDrips) {
     std::this_thread::sleep_for(milliseconds(5));
   }
   EXPECT_LT(sent, 1000);
+}
+
+// Nor does a drip of body bytes; what comes in earnest has its time anew with each 16 KiB.
+TEST_F(Http, EndsABodyThatDripsAndTakesOneThatIsLong) {
+  ServerLimits limits;
+  limits.body_idle_timeout = milliseconds(200);
+  serve(limits);
+  RawClient drip = on_unix();
+  drip.send(
+      "POST /v1/tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "Content-Length: 100000\r\n\r\n{");
+  int sent = 0;
+  while (drip.send(" ") && sent < 2000) {
+    ++sent;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  EXPECT_LT(sent, 1000);
+  RawClient steady = on_unix();
+  const std::string text(500'000, 'x');
+  const std::string whole = post("/v1/tokenize", "{\"text\": \"" + text + "\"}");
+  for (std::size_t at = 0; at < whole.size(); at += 20'000) {
+    ASSERT_TRUE(steady.send(std::string_view(whole).substr(at, 20'000))) << at;
+    std::this_thread::sleep_for(milliseconds(20));  // 500 ms in all
+  }
+  EXPECT_EQ(steady.response().status, 200);
+}
+
+// Over TCP the kernel would keep what such a client has not taken, and its connection with it.
+TEST_F(Http, ResetsATcpClientThatTakesNoBytes) {
+  ServerLimits limits;
+  limits.write_idle_timeout = milliseconds(100);
+  serve(limits);
+  queue->on_result = [](const std::string& id, jobs::Part part, std::int64_t, std::int64_t) {
+    jobs::ResultPage page;
+    page.job_id = id;
+    page.part = part;
+    page.text = std::string(16 << 20, 'x');
+    return Result<jobs::ResultPage>(page);
+  };
+  RawClient client = on_tcp();
+  client.send("GET /v1/jobs/" + std::string(kJobId) + "/result HTTP/1.1\r\nHost: 127.0.0.1:" +
+              std::to_string(port) + "\r\nX-Api-Key: " + key + "\r\n\r\n");
+  pollfd hung_up{client.fd(), POLLRDHUP, 0};
+  ASSERT_EQ(::poll(&hung_up, 1, 10'000), 1);
+  EXPECT_TRUE(hung_up.revents & (POLLERR | POLLHUP | POLLRDHUP));
+}
+
+TEST_F(Http, KeepsPlacesForTheOwnerWhenTcpIsFull) {
+  ServerLimits limits;
+  limits.max_connections = 16;
+  serve(limits);
+  std::vector<RawClient> strangers;
+  for (int i = 0; i < 20; ++i)
+    strangers.push_back(on_tcp());
+  EXPECT_EQ(strangers.back().response().status, 429);
+  EXPECT_EQ(ask(get("/health")).status, 200);
+}
+
+TEST_F(Http, ReadsNothingBehindAChunkThatIsSpeltInTwoWays) {
+  serve();
+  RawClient client = on_unix();
+  client.send(
+      "POST /v1/tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n2 \r\n{}\r\n0\r\n\r\n" +
+      get("/health"));
+  const RawResponse refusal = client.response();
+  EXPECT_EQ(refusal.status, 400);
+  EXPECT_EQ(refusal.headers.at("connection"), "close");
+  EXPECT_EQ(client.read_to_end(), "");
 }
 
 TEST_F(Http, EndsAClientThatTakesNoBytes) {
