@@ -209,7 +209,7 @@ def main():
                 for behind in (b"", good):
                     tried += 1
                     began = time.monotonic()
-                    answers, rest, closed = raw_http.exchange(doors, door, data + behind, 3 if PLANTED else 5)
+                    answers, rest, closed = raw_http.exchange(doors, door, data + behind, 3 if PLANTED else 2)
                     took = time.monotonic() - began
                     slowest = max(slowest, took)
                     what = f"{name}{' before a good request' if behind else ''} over {door}"
@@ -254,7 +254,7 @@ def legal(doors):
                  request("GET /v1/jobs HTTP/1.1", host, key) +
                  request(post, host, key, JSON, length, "Connection: close", body=body), [201, 200, 201]),
                 ("64 fields", request("GET /v1/jobs HTTP/1.1", host, key, "Connection: close", *[f"X-{i}: y" for i in range(61)]), [200])):
-            answers, rest, _ = raw_http.exchange(doors, door, data, 0.3 if b"close" not in data else 5)
+            answers, rest, _ = raw_http.exchange(doors, door, data, 0.3 if b"close" not in data else 2)
             check([a.status for a in answers] == wanted and not rest,
                   f"legal: {name} over {door}: {[a.status for a in answers]} {answers[-1].body[:200] if answers else rest[:100]}")
 

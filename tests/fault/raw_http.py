@@ -3,6 +3,7 @@ socket or TCP. Nothing here forgives what an HTTP library would.
 """
 import dataclasses
 import json
+import multiprocessing
 import socket
 import time
 
@@ -160,10 +161,10 @@ def percentile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("inf")
 
 
-def rss_kib(pid):
+def rss_kib(pid, field="VmRSS:"):
     with open(f"/proc/{pid}/status") as status:
         for line in status:
-            if line.startswith("VmRSS:"):
+            if line.startswith(field):
                 return int(line.split()[1])
     return 0
 
@@ -172,3 +173,67 @@ def started(daemon, port):
     daemon.start()
     wait_until(lambda: (daemon.home / "api-key").exists(), 5, "the key is there")
     return Doors(daemon, port)
+
+
+class Probe:
+    """Good requests at a fixed rate, from a process of their own so that the harness's own work does
+    not slow them. Each is timed from when it was due: a wait behind another counts in full."""
+
+    def __init__(self, socket_path, target="/health", every_s=0.01):
+        self.mine, its = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("fork").Process(target=self._run, args=(str(socket_path), target, every_s, its), daemon=True)
+        self.took, self.failed = [], 0
+
+    @staticmethod
+    def _run(socket_path, target, every_s, pipe):
+        data = request(f"GET {target} HTTP/1.1", "Host: localhost")
+        took, failed, s, due = [], 0, None, time.monotonic()
+        while not pipe.poll():
+            time.sleep(max(0.0, due - time.monotonic()))
+            try:
+                if s is None:
+                    s = socket.socket(socket.AF_UNIX)
+                    s.connect(socket_path)
+                s.sendall(data)
+                answer = one_answer(s)
+            except OSError:
+                answer = None
+            took.append(time.monotonic() - due)
+            if answer is None or answer.status != 200:
+                failed, s = failed + 1, None
+            due += every_s
+            if time.monotonic() > due + 1:  # what could not be sent is not sent later all at once
+                due = time.monotonic()
+        pipe.send((took, failed))
+
+    def __enter__(self):
+        self.process.start()
+        return self
+
+    def __exit__(self, *_):
+        self.mine.send(None)
+        self.took, self.failed = self.mine.recv()
+        self.process.join()
+
+    def p99(self):
+        return percentile(self.took, 0.99)
+
+
+class Memory:
+    """The growth of a process's resident memory at its peak, over what it is when this is made."""
+
+    def __init__(self, pid):
+        self.pid, self.most = pid, 0
+        self.before = rss_kib(pid)
+        self.reset()
+
+    def reset(self):
+        with open(f"/proc/{self.pid}/clear_refs", "w") as f:
+            f.write("5")  # VmHWM := VmRSS
+
+    def look(self):
+        """The peak since the last look, in KiB over `before`."""
+        peak = rss_kib(self.pid, "VmHWM:") - self.before
+        self.most = max(self.most, peak)
+        self.reset()
+        return peak
