@@ -53,7 +53,18 @@ UniqueFd open_file(const std::filesystem::path& file) {
   fd.reset(::open(file.c_str(), kHow, 0600));
   return fd;
 }
+
+bool is_file_at(int fd, const std::filesystem::path& file) {
+  struct stat ours {};
+  struct stat there {};
+  return ::fstat(fd, &ours) == 0 && ::lstat(file.c_str(), &there) == 0 &&
+         ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+}
 }  // namespace
+
+bool InstanceLock::is_in_place() const {
+  return is_file_at(fd_.get(), file_);
+}
 
 Result<InstanceLock> InstanceLock::acquire(const std::filesystem::path& file) {
   for (int round = 0; round < 10; ++round) {
@@ -62,10 +73,7 @@ Result<InstanceLock> InstanceLock::acquire(const std::filesystem::path& file) {
       return fail(ErrorCode::storage,
                   fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return taken(fd.get(), file);
-    struct stat ours {};
-    struct stat there {};
-    if (::fstat(fd.get(), &ours) != 0 || ::lstat(file.c_str(), &there) != 0 ||
-        ours.st_ino != there.st_ino || ours.st_dev != there.st_dev)
+    if (!is_file_at(fd.get(), file))
       continue;  // somebody removed the file under us; a lock on it protects nothing
     ::fchmod(fd.get(), 0600);
     const std::string text = fmt::format("{}\n", ::getpid());
@@ -73,7 +81,7 @@ Result<InstanceLock> InstanceLock::acquire(const std::filesystem::path& file) {
         ::pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
       return fail(ErrorCode::storage,
                   fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
-    return InstanceLock(std::move(fd));
+    return InstanceLock(std::move(fd), file);
   }
   return fail(ErrorCode::storage, fmt::format("{} is replaced again and again", file.string()));
 }

@@ -24,9 +24,14 @@ class InstanceLock {
   /// their own.
   ~InstanceLock();
 
+  /// False: the file was removed or replaced, so that another process may hold a lock of its own.
+  bool is_in_place() const;
+
  private:
-  explicit InstanceLock(UniqueFd fd) : fd_(std::move(fd)) {}
+  InstanceLock(UniqueFd fd, std::filesystem::path file)
+      : fd_(std::move(fd)), file_(std::move(file)) {}
   UniqueFd fd_;
+  std::filesystem::path file_;
 };
 
 }  // namespace ponder::daemon
