@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,8 +75,12 @@ bool is_stub(const Config& config) {
   return config.engine.engine == "stub";
 }
 
+/// The model file as it is now, or why there is none.
+using FindModel = std::function<Result<std::filesystem::path>()>;
+
 std::unique_ptr<Generator> make_generator(const Config& config,
-                                          const Result<std::filesystem::path>& model) {
+                                          const Result<std::filesystem::path>& model,
+                                          const FindModel& find) {
   const EngineSettings& settings = config.engine;
   WorkerOptions options;
   options.stub = settings.engine == "stub";
@@ -82,7 +88,12 @@ std::unique_ptr<Generator> make_generator(const Config& config,
     log_warn("the scripted stub answers, no model (engine = stub)");
   } else if (!model) {
     log_error(in_one_sentence(model.error()));
-    return std::make_unique<NoModel>(model.error());
+    return std::make_unique<NoModel>(
+        model.error(), [config, find]() -> Result<std::unique_ptr<Generator>> {
+          TRY(const std::filesystem::path there, find());
+          log_info(fmt::format("the model {} is there now", there.string()));
+          return make_generator(config, there, find);
+        });
   } else {
     options.model_path = *model;
   }
@@ -136,7 +147,8 @@ int wait_and_reload(const Started& started, Reloader& reloader) {
 
 /// Serves until a signal comes. An error means that the start failed.
 Result<void> serve(const Started& started, const Config& config,
-                   const Result<std::filesystem::path>& model, StartReport& report) {
+                   const Result<std::filesystem::path>& model, const FindModel& find,
+                   StartReport& report) {
   const Places& places = started.places;
   const Clock& clock = system_clock();
   set_effort_aliases(effort_aliases(config));
@@ -149,7 +161,7 @@ Result<void> serve(const Started& started, const Config& config,
   TRY(const Network network, open_network(server, places, config));
   const Access access(AccessOptions{api_key, network.names, config.network.allowed_hosts,
                                     config.network.allowed_origins});
-  const std::unique_ptr<Generator> generator = make_generator(config, model);
+  const std::unique_ptr<Generator> generator = make_generator(config, model, find);
   jobs::Options queue_options = config.jobs;
   queue_options.database = places.database;
   queue_options.build = build();
@@ -228,11 +240,10 @@ int run(int argc, char** argv) {
   if (!config) return failed(config.error());
   if (options.print_config) std::fputs(print_config(*config).c_str(), stdout);
   const char* user_home = ::getenv("HOME");
-  const auto model =
-      is_stub(*config)
-          ? Result<std::filesystem::path>()
-          : find_model(*config, {places->models_dir, config_path.parent_path(),
-                                 std::filesystem::current_path(ec), user_home ? user_home : ""});
+  const ModelPlaces model_places{places->models_dir, config_path.parent_path(),
+                                 std::filesystem::current_path(ec), user_home ? user_home : ""};
+  const FindModel find = [&config, model_places] { return find_model(*config, model_places); };
+  const auto model = is_stub(*config) ? Result<std::filesystem::path>() : find();
   // That no model is named is no fault of the settings; a name that leads nowhere is.
   if (options.check_config && !model && !config->engine.model.empty()) return failed(model.error());
   if (options.print_config || options.check_config) return 0;
@@ -249,7 +260,8 @@ int run(int argc, char** argv) {
   }
   install_signal_handlers();
   log_open("ponderd", log_level(*config));
-  const auto served = serve({*places, words, options.detach, read_config}, *config, model, report);
+  const auto served =
+      serve({*places, words, options.detach, read_config}, *config, model, find, report);
   return served ? 0 : failed(served.error());
 }
 }  // namespace

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 
-from harness import Daemon, Mcp, check, cli, finish, wait_until
+from harness import ROOT, Daemon, Mcp, check, cli, finish, wait_until
 
 LONG = "[[stub tokens=4000 rate=20 text=slow]]"
 
@@ -157,6 +157,28 @@ def a_model_at_work_is_not_taken_away():
         daemon.call("POST", f"/v1/jobs/{job_id}/cancel")
 
 
+def a_model_that_comes_back_is_used():
+    """A file that was missing or broken costs the jobs of that time, and no restart of the daemon."""
+    for name, before in (("missing", None), ("broken", b"GGUF" + bytes(100))):
+        with tempfile.TemporaryDirectory(prefix="ponder-e2e-") as top:
+            file = pathlib.Path(top, "m.gguf")
+            if before:
+                file.write_bytes(before)
+            with Daemon("--model", file, home=pathlib.Path(top, "home")) as daemon:
+                daemon.home.mkdir()
+                daemon.start(wait_ready=False)
+                wait_until(lambda: daemon.try_health().get("state") == "failed", 20, f"a {name} file is told")
+                first = daemon.submit("2 + 2 = ?", effort="none").json["job_id"]
+                check(daemon.wait_terminal(first, 20)["reason"] == "model_missing", f"a job with a {name} file")
+                file.unlink(missing_ok=True)
+                file.symlink_to(ROOT / "models/pebble/pebble-q4_k_m.gguf")
+                second = daemon.submit("2 + 2 = ?", effort="none", force_new=True).json["job_id"]
+                job = daemon.wait_terminal(second, 30)
+                check(job["state"] == "completed", f"after a {name} file has come back a job is {job['state']}")
+                check(daemon.job(first)["state"] == "failed", "what ended stays as it is")
+                check(daemon.try_health().get("state") in ("ready", "busy"), "health says so")
+
+
 class OtherVersion:
     """A daemon of another version: what it does not know is 404, what it knows has more fields."""
 
@@ -229,7 +251,7 @@ def main():
     for part in (the_wait_command_is_the_notification, a_conversation_outlives_every_process,
                  a_thought_that_never_ends_is_told_with_both_ways_on, a_large_answer_comes_whole,
                  paths_are_taken_as_they_are, a_call_given_up_while_its_job_waits, a_model_at_work_is_not_taken_away,
-                 two_versions_say_so):
+                 a_model_that_comes_back_is_used, two_versions_say_so):
         part()
 
 
