@@ -331,6 +331,7 @@ std::string decode_by_byte(std::string_view bytes) {
   return text + out.flush();
 }
 
+// T31, lucebox#641, Fabric#2203: characters torn at the borders of tokens.
 TEST(Detokenizer, GivesOutWholeCharactersOnly) {
   const std::string text = "a\u00e9\u4e2d\U0001f600z";
   EXPECT_EQ(decode_by_byte(text), text);
