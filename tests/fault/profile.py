@@ -17,5 +17,5 @@ def size(short, full):
 
 
 def figure(promise, what, value, bound):
-    """One measured figure: the promise's number, what was counted, what it may be at most or least."""
-    print(f"FIGURE | {promise} | {what} | {value} | {bound} |", flush=True)
+    """One measured figure: the promise (7 or "P7"), what was counted, what it may be at most or least."""
+    print(f"FIGURE | P{str(promise).removeprefix('P')} | {what} | {value} | {bound} |", flush=True)
