@@ -485,6 +485,10 @@ def smaller_commands():
     expect(ponder("--home", home, "start"), 0)
     job = expect(ponder("--home", home, "submit", LONG), 0).out.strip()
     check("running" in expect(ponder("--home", home, "top"), 0).out, "top, into a pipe, once")
+    view = document(ponder("--home", home, "top", "--json"), 0)
+    check(view["health"]["state"] in ("ready", "busy") and [j["job_id"] for j in view["jobs"]] == [job], f"top --json: {view}")
+    shown = expect(ponder("--home", home, "show", job), 0, out="request: [[stub tokens=4000").out
+    check(re.search(r"^seed: \d+$", shown, re.M), f"show tells the seed: {shown}")
     wait_for = time.monotonic() + 10
     while document(ponder("--home", home, "show", job, "--json"), 0)["state"] == "queued" and time.monotonic() < wait_for:
         time.sleep(0.05)
@@ -494,7 +498,13 @@ def smaller_commands():
     check(document(ponder("--home", home, "unload", "--json"), 0)["was_loaded"] is False, "unload again")
     expect(ponder("--home", home, "ask", "[[stub tokens=1 text=hi]]"), 0, out="hi")
     before = document(ponder("--home", home, "health", "--json"), 0)["engine"]["pid"]
+    job = expect(ponder("--home", home, "submit", "[[stub tokens=120 rate=40]] over a restart"), 0).out.strip()
+    waiting = subprocess.Popen([BIN / "ponder", "--home", home, "wait", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               stdin=subprocess.DEVNULL, env=environment())
+    wait_until(lambda: document(ponder("--home", home, "show", job, "--json"), 0)["phase"] == "answering", 10, "it answers")
     expect(ponder("--home", home, "restart"), 0, out="")
+    out, err = waiting.communicate(timeout=40)
+    check((waiting.returncode, out.decode()) == (0, f"{job} completed\n"), f"a wait outlives a restart: {out} {err}")
     check(document(ponder("--home", home, "health", "--json"), 0)["engine"]["pid"] != before, "restart")
     end(home)
 

@@ -390,6 +390,11 @@ def listing():
         same((past["text"], past["next_offset"], past["truncated"]), ("", None, False), "past the end")
         same(d.call("GET", f"/v1/jobs/{job}/result?part=partial").json["text"], whole, "partial of a whole answer")
         same(d.call("GET", f"/v1/jobs/{job}/result?part=reasoning").json["text"], "", "no reasoning")
+        asked = d.submit("the task", context="C", seed=77, files=[{"name": "f", "text": "t"}]).json["job_id"]
+        page = d.call("GET", f"/v1/jobs/{asked}/result?part=request").json
+        same((page["part"], page["seed"]), ("request", 77), "what was asked, and the seed")
+        check(page["text"].startswith("<context>\nC") and page["text"].endswith("the task"), f"all of it: {page}")
+        same("seed" in d.call("GET", f"/v1/jobs/{job}/result").json, False, "other parts have no seed")
         for query, param in [("part=all", "part"), ("offset=-1", "offset"), ("limit=-1", "limit"), ("limit=x", "limit")]:
             is_error(d.call("GET", f"/v1/jobs/{job}/result?{query}"), 400, "bad_request", query, param)
 
