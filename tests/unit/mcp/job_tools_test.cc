@@ -96,8 +96,8 @@ TEST_F(ToolsTest, StatusWithoutIdsListsThisWorkspaceUnlessAllAreWanted) {
   EXPECT_THAT(daemon_.last("GET", "/v1/jobs?").target, Not(HasSubstr("workspace")));
 }
 
-// T15, anthropics/claude-code#29193: after a compaction of its context the agent had forgotten its ids
-// and did the work again.
+// T15, anthropics/claude-code#29193: after a compaction of its context the agent had forgotten its
+// ids and did the work again.
 TEST_F(ToolsTest, AListSaysOfUnlabelledJobsWhatTheyWereAsked) {
   FakeJob named = job(1, "running");
   named.envelope["label"] = "night work";
