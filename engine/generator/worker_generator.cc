@@ -608,8 +608,8 @@ class WorkerGenerator::Supervisor {
     return false;
   }
 
-  /// No worker until the model's file changes. Everybody who asks is told why, as model_missing: whatever a worker
-  /// found wrong while it loaded is no fault of a request.
+  /// No worker until the model's file changes. Everybody who asks is told why, as model_missing:
+  /// whatever a worker found wrong while it loaded is no fault of a request.
   void become_failed(Error error) {
     error.code = ErrorCode::model_missing;
     log_error(fmt::format("the engine cannot be used: {}", in_one_sentence(error)));

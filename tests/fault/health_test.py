@@ -187,7 +187,7 @@ def device_lost():
 def loading():
     top = pathlib.Path(tempfile.mkdtemp(prefix="ponder-bin-"))
     shutil.copy(BIN / "ponderd", top / "ponderd")
-    (top / "ponder-engine").write_text(f'#!/bin/sh\nsleep 3\nexec {BIN}/ponder-engine "$@"\n')
+    (top / "ponder-engine").write_text(f'#!/bin/sh\nsleep 2\nexec {BIN}/ponder-engine "$@"\n')
     (top / "ponder-engine").chmod(0o755)
     try:
         with Daemon("--engine", "stub", program=top / "ponderd") as daemon:
@@ -198,7 +198,7 @@ def loading():
             prober.after(began, 2, lambda s, h: s == 503 and h["state"] == "loading", "loading is told")
             prober.after(began, 6, lambda s, h: h["state"] == "loading" and "so far" in h["reason"], "and for how long")
             back = prober.after(began, 10, is_ready, "ready once it is loaded")
-            check(back > 2.9, f"ready after {back:.2f} s, before the model was there")
+            check(back > 1.9, f"ready after {back:.2f} s, before the model was there")
             prober.close()
     finally:
         shutil.rmtree(top)

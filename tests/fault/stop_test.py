@@ -83,7 +83,7 @@ def request(method, target, body=None):
 
 def under_load(daemon, rate):
     """20 jobs, and 200 readers: of their events, and of chat turns that run and that wait."""
-    jobs = [daemon.submit(f"job {k} [[stub tokens=300 think=20 rate={rate}]]").json["job_id"] for k in range(JOBS)]
+    jobs = [daemon.submit(f"job {k} [[stub tokens=220 think=20 rate={rate}]]").json["job_id"] for k in range(JOBS)]
     streams = [Stream(daemon, request("GET", f"/v1/jobs/{jobs[k % JOBS]}/events"), "events") for k in range(STREAMS // 2)]
     streams += [Stream(daemon, request("POST", "/v1/chat/completions", {
         "stream": True, "messages": [{"role": "user", "content": f"turn {k} [[stub tokens=4000 think=0 rate=50]]"}]}), "chat")
