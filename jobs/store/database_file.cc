@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/base/filesystem_kind.h"
@@ -81,6 +83,46 @@ Result<void> prepare_file(const fs::path& file) {
     return fail(ErrorCode::storage, fmt::format("{} is open to other users", file.string()),
                 fmt::format("chmod 600 {}", file.string()));
   return {};
+}
+
+RawFile::RawFile(const fs::path& file, Kind kind) {
+  sqlite3_vfs* vfs = sqlite3_vfs_find(nullptr);
+  // The layer may look behind the name for parameters: it takes no plain string.
+  name_ = sqlite3_create_filename(file.c_str(), "", "", 0, nullptr);
+  auto* handle =
+      static_cast<sqlite3_file*>(std::calloc(1, static_cast<std::size_t>(vfs->szOsFile)));
+  if (!name_ || !handle) {
+    std::free(handle);
+    return;
+  }
+  // As a log it would be refused where its database is missing.
+  const int flags =
+      SQLITE_OPEN_READONLY | (kind == Kind::log ? SQLITE_OPEN_SUPER_JOURNAL : SQLITE_OPEN_MAIN_DB);
+  if (vfs->xOpen(vfs, name_, handle, flags, nullptr) == SQLITE_OK) {
+    handle_ = handle;
+    return;
+  }
+  if (handle->pMethods) handle->pMethods->xClose(handle);
+  std::free(handle);
+}
+
+RawFile::~RawFile() {
+  auto* handle = static_cast<sqlite3_file*>(handle_);
+  if (handle) handle->pMethods->xClose(handle);
+  std::free(handle);
+  sqlite3_free_filename(const_cast<char*>(name_));
+}
+
+std::int64_t RawFile::size() const {
+  auto* handle = static_cast<sqlite3_file*>(handle_);
+  sqlite3_int64 bytes = 0;
+  return handle && handle->pMethods->xFileSize(handle, &bytes) == SQLITE_OK ? bytes : 0;
+}
+
+bool RawFile::read(std::int64_t offset, void* into, std::size_t bytes) const {
+  auto* handle = static_cast<sqlite3_file*>(handle_);
+  return handle &&
+         handle->pMethods->xRead(handle, into, static_cast<int>(bytes), offset) == SQLITE_OK;
 }
 
 std::int64_t file_bytes(const fs::path& file) {

@@ -1,7 +1,7 @@
 #pragma once
 // The database as files: what is done to them before SQLite has them open, and never while it has
 // (closing any descriptor of an open database would drop SQLite's POSIX locks). Errors are
-// `storage`. Linux and POSIX calls only, no SQL.
+// `storage`. No SQL. What is read of ponder.db and its log is read through SQLite's own file layer.
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -21,6 +21,25 @@ Result<std::filesystem::path> usable_path(const std::filesystem::path& file);
 /// Makes the file with mode 0600 whatever the umask, or checks the one that is there: a plain file
 /// of ours that others cannot read.
 Result<void> prepare_file(const std::filesystem::path& file);
+
+/// The bytes of a database or a log, through SQLite's file layer.
+class RawFile {
+ public:
+  enum class Kind { database, log };
+  RawFile(const std::filesystem::path& file, Kind kind);
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+  ~RawFile();
+
+  bool is_open() const { return handle_ != nullptr; }  ///< false: it is not there, or unreadable
+  std::int64_t size() const;
+  /// False: there are not as many.
+  bool read(std::int64_t offset, void* into, std::size_t bytes) const;
+
+ private:
+  void* handle_ = nullptr;  // sqlite3_file
+  const char* name_ = nullptr;
+};
 
 /// Its bytes, or 0 if it is not there. By stat: nothing is opened.
 std::int64_t file_bytes(const std::filesystem::path& file);

@@ -6,11 +6,11 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <vector>
 
 #include "engine/base/unique_fd.h"
+#include "jobs/store/database_file.h"
 
 namespace ponder::jobs {
 namespace {
@@ -57,9 +57,8 @@ Sum sum_at(const unsigned char* p) {
 
 class LogFile {
  public:
-  explicit LogFile(const std::filesystem::path& file, int flags)
-      : fd_(::open(file.c_str(), flags | O_NOFOLLOW | O_CLOEXEC)) {}
-  bool is_open() const { return static_cast<bool>(fd_); }
+  explicit LogFile(const std::filesystem::path& file) : file_(file, RawFile::Kind::log) {}
+  bool is_open() const { return file_.is_open(); }
 
   /// Reads the header: false where there is none whole.
   bool begin() { return read_at(0, header_.data(), kHeader); }
@@ -78,19 +77,15 @@ class LogFile {
   bool frame(std::int64_t number, Frame& into) const {
     return read_at(offset_of(number), into.data(), kFrame);
   }
-  bool write(std::int64_t offset, const unsigned char* bytes, std::size_t size) const {
-    return ::pwrite(fd_.get(), bytes, size, static_cast<off_t>(offset)) ==
-           static_cast<ssize_t>(size);
-  }
   static std::int64_t offset_of(std::int64_t number) {
     return static_cast<std::int64_t>(kHeader) + number * static_cast<std::int64_t>(kFrame);
   }
 
  private:
   bool read_at(std::int64_t offset, unsigned char* into, std::size_t size) const {
-    return ::pread(fd_.get(), into, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
+    return file_.read(offset, into, size);
   }
-  UniqueFd fd_;
+  RawFile file_;
   std::array<unsigned char, kHeader> header_{};
 };
 
@@ -126,12 +121,8 @@ void look_behind(const LogFile& log, std::int64_t number, const unsigned char* s
 
 Result<LogState> check_log(const std::filesystem::path& file) {
   LogState state;
-  LogFile log(file, O_RDONLY);
-  if (!log.is_open() && errno == ENOENT) return state;
-  if (!log.is_open())
-    return fail(ErrorCode::storage,
-                fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
-  if (!log.begin()) return state;
+  LogFile log(file);
+  if (!log.is_open() || !log.begin()) return state;
   Frame frame;
   if (!log.header_holds()) {
     // SQLite takes such a log for empty. Frames that follow from each other say that it was not.
@@ -162,7 +153,12 @@ Result<LogState> check_log(const std::filesystem::path& file) {
 }
 
 Result<void> mend_log(const std::filesystem::path& file) {
-  LogFile log(file, O_RDWR);
+  const UniqueFd out(::open(file.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  const auto write = [&](std::int64_t offset, const unsigned char* bytes, std::size_t size) {
+    return ::pwrite(out.get(), bytes, size, static_cast<off_t>(offset)) ==
+           static_cast<ssize_t>(size);
+  };
+  LogFile log(file);
   Frame frame;
   if (!log.is_open() || !log.begin() || !log.frame(0, frame))
     return fail(ErrorCode::storage, fmt::format("cannot read {}", file.string()));
@@ -179,7 +175,7 @@ Result<void> mend_log(const std::filesystem::path& file) {
     const Sum sum = add({}, header, 24, log.big());
     put_big_endian(header + 24, sum.a);
     put_big_endian(header + 28, sum.b);
-    if (!log.write(0, header, kHeader))
+    if (!write(0, header, kHeader))
       return fail(ErrorCode::storage, fmt::format("cannot write {}", file.string()));
   }
   TRY(const LogState state, check_log(file));
@@ -191,7 +187,7 @@ Result<void> mend_log(const std::filesystem::path& file) {
     sum = sum_of(frame, sum, log.big());
     put_big_endian(&frame[16], sum.a);
     put_big_endian(&frame[20], sum.b);
-    if (!log.write(LogFile::offset_of(n), frame.data(), kFrame))
+    if (!write(LogFile::offset_of(n), frame.data(), kFrame))
       return fail(ErrorCode::storage, fmt::format("cannot write {}", file.string()));
   }
   return {};

@@ -21,7 +21,7 @@ struct LogState {
   std::int64_t lost_commits = 0;
 };
 
-/// A log that is not there, or empty, is whole.
+/// A log that is not there, that cannot be read, or that is empty, is whole.
 Result<LogState> check_log(const std::filesystem::path& log);
 
 /// Makes the frames behind the damaged one count again, by new checksums all along. The damaged one

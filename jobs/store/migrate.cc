@@ -117,8 +117,10 @@ Result<std::int64_t> schema_version(Database& db, const fs::path& file) {
 
 Result<void> migrate(Database& db, const fs::path& file) {
   TRY(const std::int64_t version, schema_version(db, file));
-  if (version > 0 && version < newest_schema())
-    TRY_VOID(copy_before(db, file, version, newest_schema()));
+  if (version > 0 && version < newest_schema()) {
+    TRY(const std::int64_t jobs, db.pragma_integer("SELECT count(*) FROM job"));
+    if (jobs > 0) TRY_VOID(copy_before(db, file, version, newest_schema()));
+  }
   for (std::int64_t v = version; v < newest_schema(); ++v) {
     const Result<void> done = db.transaction(Durability::full, [&]() -> Result<void> {
       TRY_VOID(db.execute(kMigrations[static_cast<std::size_t>(v)]));

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 
 #include "engine/base/filesystem_kind.h"
 #include "engine/base/log.h"
@@ -24,20 +23,24 @@ constexpr std::int64_t kCheckMs = 5000;
 constexpr std::int64_t kEmptyLogBytes = 32;
 constexpr int kBusyMs = 50;  // the queue's thread must not wait for others
 
-/// A database comes into being whole, under another name: an empty ponder.db is never the trace of
-/// a start that was cut short.
+/// Lies there while a database is being made: an empty one without it is not the trace of a first
+/// start that was cut short.
+fs::path birth_mark(const fs::path& file) {
+  return file.string() + ".new";
+}
+
 Result<void> create(const fs::path& file) {
-  const fs::path fresh = fresh_path(file);
-  remove_database(fresh);
+  std::error_code ec;
+  if (!fs::exists(birth_mark(file), ec)) TRY_VOID(write_private(birth_mark(file), ""));
+  TRY_VOID(sync_directory(file.parent_path()));
   {
-    TRY(Database db, Database::open(fresh));
-    TRY_VOID(migrate(db, fresh));
+    TRY(Database db, Database::open(file));
+    TRY_VOID(migrate(db, file));
     db.checkpoint(true);
     if (db.sync_failed()) return fail(ErrorCode::storage, "the disk refused to sync");
   }
-  TRY_VOID(sync_file(fresh));
-  TRY_VOID(rename_file(fresh, file));
-  return sync_directory(file.parent_path());
+  TRY_VOID(sync_directory(file.parent_path()));
+  return {};
 }
 
 /// Rows whose checksum does not hold, or a state that this build does not know.
@@ -66,10 +69,9 @@ std::string what_of(const std::string& message) {
 
 /// Whether a file that says it is ours has what the header of a database of ours always has. SQLite
 /// would take some of it for that of a newer SQLite's file, and refuse.
-bool header_holds(const fs::path& file) {
+bool header_holds(const RawFile& file) {
   std::array<unsigned char, 100> header{};
-  std::ifstream in(file, std::ios::binary);
-  if (!in.read(reinterpret_cast<char*>(header.data()), header.size())) return false;
+  if (!file.read(0, header.data(), header.size())) return false;
   const auto number = [&](std::size_t at) {
     return std::uint32_t{header[at]} << 24 | std::uint32_t{header[at + 1]} << 16 |
            std::uint32_t{header[at + 2]} << 8 | header[at + 3];
@@ -83,19 +85,34 @@ bool header_holds(const fs::path& file) {
          number(56) == 1 && std::all_of(&header[72], &header[92], zero);
 }
 
-/// Why the files cannot be opened as they are; empty: they can.
-std::string damage_of_files(const fs::path& file, const LogState& log) {
+/// What can be told before SQLite has them open.
+struct Files {
+  bool is_new = false;  ///< there is none yet
+  LogState log;
+  std::string damage;  ///< why they cannot be opened as they are; empty: they can
+};
+Result<Files> look_at(const fs::path& file) {
   std::error_code ec;
+  Files files;
+  const RawFile database(file, RawFile::Kind::database);
+  const bool logged = RawFile(log_of(file), RawFile::Kind::log).size() > kEmptyLogBytes;
   const bool there = fs::exists(fs::symlink_status(file, ec));
-  if (!there && file_bytes(log_of(file)) > kEmptyLogBytes)
-    return fmt::format("{} is missing beside its log", file.filename().string());
-  if (there && fs::is_regular_file(file, ec) && file_bytes(file) == 0)
-    return fmt::format("{} is empty", file.filename().string());
-  if (there && fs::is_regular_file(file, ec) && !header_holds(file)) return "its header";
-  if (log.verdict == LogState::Verdict::damaged)
-    return fmt::format("its log does not hold at frame {}, with {} commits behind it",
-                       log.frames + 1, log.lost_commits);
-  return {};
+  if (database.size() == 0 && (fs::exists(birth_mark(file), ec) || (!there && !logged))) {
+    files.is_new = true;
+    return files;
+  }
+  TRY(files.log, check_log(log_of(file)));
+  const std::string name = file.filename().string();
+  if (!there && logged)
+    files.damage = name + " is missing beside its log";
+  else if (database.size() == 0)
+    files.damage = name + " is empty";
+  else if (!header_holds(database))
+    files.damage = "its header";
+  else if (files.log.verdict == LogState::Verdict::damaged)
+    files.damage = fmt::format("its log does not hold at frame {}, with {} commits behind it",
+                               files.log.frames + 1, files.log.lost_commits);
+  return files;
 }
 }  // namespace
 
@@ -107,9 +124,10 @@ Result<OpenedDatabase> open_database(const fs::path& file, const OpenRequest& re
                          path.parent_path().string(), kind.name));
   std::error_code ec;
   if (fs::exists(fs::symlink_status(path, ec))) TRY_VOID(prepare_file(path));
-  TRY(const LogState log, check_log(log_of(path)));
-  std::string damage =
-      request.damage.empty() ? damage_of_files(path, log) : what_of(request.damage);
+  TRY(const Files files, look_at(path));
+  const LogState& log = files.log;
+  std::string damage = request.damage.empty() ? files.damage : what_of(request.damage);
+  if (files.is_new && damage.empty()) TRY_VOID(create(path));
   bool rebuilt = false;
   for (;;) {
     if (!damage.empty()) {
@@ -118,8 +136,6 @@ Result<OpenedDatabase> open_database(const fs::path& file, const OpenRequest& re
       TRY_VOID(rebuild(path, damage, log, request.instance));
       rebuilt = true;
       damage.clear();
-    } else if (!fs::exists(path, ec)) {
-      TRY_VOID(create(path));
     }
     Result<Database> db = Database::open(path);
     Result<bool> checked = db ? check(*db, path) : fail(db.error());
@@ -132,6 +148,7 @@ Result<OpenedDatabase> open_database(const fs::path& file, const OpenRequest& re
         if (db->sync_failed())
           return fail(ErrorCode::storage, "the disk refused to sync", "check the disk");
         db->set_patience(kBusyMs);
+        fs::remove(birth_mark(path), ec);
         OpenedDatabase out{std::move(*db), *checked, {}};
         if (log.verdict == LogState::Verdict::torn && !rebuilt) {
           out.note =
