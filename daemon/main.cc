@@ -33,6 +33,7 @@
 #include "engine/base/log.h"
 #include "engine/base/sentence.h"
 #include "engine/generator/worker_generator.h"
+#include "jobs/store/offline_check.h"
 
 namespace {
 using namespace std::chrono_literals;
@@ -210,6 +211,27 @@ Result<void> serve(const Started& started, const Config& config,
   return {};
 }
 
+/// --check-database: one JSON document on stdout; 0, 74 (damaged, or it cannot be looked at) or 75
+/// (a daemon has it).
+int check_database(const Places& places) {
+  ::umask(0077);
+  json::object report;
+  int code = 0;
+  std::error_code ec;
+  const bool there = std::filesystem::exists(places.state_dir, ec);
+  const auto lock = there ? InstanceLock::acquire(places.lock)
+                          : Result<InstanceLock>(fail(ErrorCode::storage, "there is no directory"));
+  if (lock || !there) {
+    report = jobs::check_database_offline(places.database);
+    code = report["ok"] == true ? 0 : 74;
+  } else {
+    report["error"] = json::object{{"message", lock.error().message}, {"hint", lock.error().hint}};
+    code = 75;
+  }
+  std::fprintf(stdout, "%s\n", to_json(report).c_str());
+  return code;
+}
+
 int run(int argc, char** argv) {
   const ParsedOptions parsed =
       parse_options(argc, argv, fmt::format("ponderd {} ({})", version(), build()));
@@ -229,6 +251,7 @@ int run(int argc, char** argv) {
 
   const auto places = find_places(options.home);
   if (!places) return failed(places.error());
+  if (options.check_database) return check_database(*places);
   const std::filesystem::path config_file =
       options.config_file.empty() ? places->config_file.string() : options.config_file;
   std::error_code ec;

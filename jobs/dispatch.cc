@@ -14,6 +14,7 @@ constexpr std::size_t kFlushBytes = 4096;
 // Text that was told is lost to a power cut for less than a second. One sync took 4 ms.
 constexpr std::int64_t kSyncMs = 500;
 constexpr std::int64_t kRetryMs = 500;  // for what the disk refused
+constexpr std::int64_t kSliceMs = 50;   // between two pieces of idle work
 constexpr std::int64_t kHoldMs = 50;    // after a job came back: lets the engine be replaced
 constexpr std::int64_t kPrefillEventMs = 200;
 constexpr std::int64_t kProgressEventMs = 1000;
@@ -109,7 +110,10 @@ bool QueueActor::flush(RunningJob& job) {
     log_error("a running job is not ours any more; its generation is given up");
     generator_.cancel(job.generation());
     detached_[job.generation()] = job.row().lane;
+    const std::string id = job.row().id;
     forget_running(job);
+    // Where its row was damaged, the store has ended it.
+    if (const auto row = row_of(id)) announce_stored(*row);
     return false;
   }
   job.saved();
@@ -204,6 +208,7 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
   if (!*left) {
     log_error("the end of a job was not ours to write; it is given up");
     forget_running(job);
+    if (const auto row = row_of(id)) return announce_stored(*row);
     return wake(id);
   }
   job.saved();
@@ -275,8 +280,8 @@ void QueueActor::retain() {
     return arm_retention(kRetainMs);
   }
   if (step->expired > 0 || step->dropped > 0) store_->vacuum_some();
-  if (running_.empty() && !step->more) store_->checkpoint();
-  arm_retention(step->more ? 1 : kRetainMs);
+  const bool slices = store_->maintain(running_.empty() && !step->more);
+  arm_retention(step->more ? 1 : slices ? kSliceMs : kRetainMs);
 }
 
 Result<std::vector<std::string>> QueueActor::prune_now(const Prune& prune) {

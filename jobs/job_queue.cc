@@ -8,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/base/sentence.h"
 #include "jobs/queue_actor.h"
+#include "jobs/store/rebuild.h"
 
 namespace ponder::jobs {
 namespace {
@@ -266,6 +267,8 @@ QueueStatus QueueActor::status() const {
     const std::lock_guard lock(status_mutex_);
     out = status_;
   }
+  out.store_note = damage_note(options_.database);
+  if (out.store_note.empty()) out.store_note = store_->start_note();
   out.stuck_ms = thread_.busy_ms();
   struct statvfs s {};
   if (::statvfs(options_.database.parent_path().c_str(), &s) == 0)

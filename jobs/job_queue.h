@@ -103,6 +103,7 @@ struct QueueStatus {
   int limit = 0;
   bool store_ok = true;
   std::string store_reason;
+  std::string store_note;  ///< what to know of a database that works: it was damaged, say
   std::int64_t free_bytes = 0;
   /// For so long the queue has been in one piece of work: a disk that hangs, or another program
   /// that holds the database.

@@ -203,6 +203,7 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
   waiting_.erase(id);
   if (!*claimed) {
     log_error("a waiting job was not queued in the database");
+    if (const auto row = row_of(id)) announce_stored(*row);
     return true;
   }
   JobRow row = std::move(**claimed);

@@ -22,7 +22,8 @@ std::string reason_of(const GeneratorStatus& engine, const jobs::QueueStatus& qu
     return fmt::format(
         "the job database has not answered for {} s: another program holds it, or the disk hangs",
         queue.stuck_ms / 1000);
-  return engine.reason;
+  // What is wrong now comes first; a database that was damaged and mended is no failure.
+  return engine.reason.empty() ? queue.store_note : engine.reason;
 }
 
 /// ready busy loading stalled failed.

@@ -19,6 +19,9 @@ ParsedOptions parse_options(int argc, char** argv, const std::string& version_li
   app.add_flag("--print-config", options.print_config,
                "Print the settings and where each came from");
   app.add_flag("--check-config", options.check_config, "Check the settings, then exit");
+  app.add_flag("--check-database", options.check_database,
+               "Read the whole database while no daemon runs, print what was found as JSON, change "
+               "nothing; exit 74 if it is damaged, 75 if a daemon runs");
 
   std::string port, model, ctx, engine;
   std::vector<std::string> listen;

@@ -13,6 +13,7 @@ struct Options {
   bool detach = false;
   bool print_config = false;
   bool check_config = false;
+  bool check_database = false;
   FlagValues flags;  ///< those that are settings
 };
 
