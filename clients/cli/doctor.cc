@@ -1,5 +1,6 @@
 // ponder doctor: looks at everything that must be right, says what to do about what is not, changes
-// nothing and starts nothing. With --two-turn it times the reuse of a long prompt instead.
+// nothing and starts nothing. With --two-turn it times the reuse of a long prompt instead, with
+// --offline it reads the whole database (doctor_offline.cc).
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,27 +18,20 @@
 #include <optional>
 
 #include "clients/cli/commands.h"
+#include "clients/cli/doctor_checks.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/health_document.h"
 #include "clients/cli/host_notes.h"
 #include "clients/cli/run_program.h"
 #include "clients/cli/two_turn.h"
 #include "clients/cpp/instance_lock.h"
+#include "engine/base/filesystem_kind.h"
 
 namespace ponder::cli {
 namespace {
 namespace fs = std::filesystem;
 constexpr double kFreeBytesLow = 1u << 30;
 constexpr double kFreeBytesLeast = 64u << 20;
-
-/// ok, note (worth knowing) or fail (must be mended).
-struct Check {
-  std::string name;
-  std::string state;
-  std::string message;
-  std::string hint;
-};
-using Checks = std::vector<Check>;
 
 Check check_private(const std::string& name, const fs::path& path, bool directory) {
   struct stat s {};
@@ -83,7 +77,38 @@ std::optional<Check> check_database_magic(const Places& places) {
   start.resize(static_cast<std::size_t>(in.gcount()));
   if (start.empty() || start == kMagic) return std::nullopt;
   return Check{"database", "fail", places.database.string() + " is not a SQLite database",
-               "move ponder.db, ponder.db-wal and ponder.db-shm aside together"};
+               "`ponder start` puts it aside and saves what can be read of it"};
+}
+
+/// Locks do not hold on every file system; ponderd refuses those, and this says it before.
+Check check_filesystem(const Places& places) {
+  const fs::path there = nearest_existing(places.state_dir);
+  const FilesystemKind kind = filesystem_kind_of(there);
+  if (!kind.locks_hold)
+    return {
+        "file system", "fail",
+        fmt::format("{} is on {}, where a database's locks do not hold", there.string(), kind.name),
+        "choose a --home on a local disk, for example ~/.local/state/ponder inside Linux"};
+  if (kind.in_memory)
+    return {"file system", "note",
+            fmt::format("{} is on {}: jobs there are gone when the machine restarts",
+                        there.string(), kind.name),
+            ""};
+  return {"file system", "ok", there.string(), ""};
+}
+
+/// Reports of databases that were damaged, as long as they lie there.
+void check_damage(Checks& checks, const Places& places) {
+  std::error_code ec;
+  const std::string prefix = places.database.filename().string() + ".damaged-";
+  for (const auto& entry : fs::directory_iterator(places.state_dir, ec)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(".txt")) continue;
+    std::ifstream in(entry.path());
+    std::string line;
+    std::getline(in, line);
+    checks.push_back({"damage", "note", line, "read " + entry.path().string()});
+  }
 }
 
 /// The configuration as ponderd reads it.
@@ -108,8 +133,10 @@ Check check_config(const Places& places) {
 void check_places(Checks& checks, const Places& places) {
   checks.push_back(check_private("state", places.state_dir, true));
   checks.push_back(check_writable(places));
+  checks.push_back(check_filesystem(places));
   checks.push_back(check_private("database", places.database, false));
   if (auto wrong = check_database_magic(places)) checks.back() = std::move(*wrong);
+  check_damage(checks, places);
   checks.push_back(check_private("api key", places.key_file, false));
   checks.push_back(check_config(places));
   if (places.socket.string().size() >= sizeof(sockaddr_un{}.sun_path))
@@ -302,31 +329,19 @@ int doctor(Context& context) {
   if (daemon->options().url.empty())
     for (HostNote& note : host_notes(host_files()))
       checks.push_back({note.name, "note", std::move(note.message), std::move(note.hint)});
-  bool ok = true;
-  json::array rows;
-  for (Check& check : checks) {
-    check.hint = context.own_command(std::move(check.hint));
-    ok = ok && check.state != "fail";
-    const json::value hint = check.hint.empty() ? json::value(nullptr) : json::value(check.hint);
-    if (context.json())
-      rows.push_back(json::object{{"name", check.name},
-                                  {"state", check.state},
-                                  {"message", check.message},
-                                  {"hint", hint}});
-    else
-      context.out(fmt::format("{:<4}  {:<13} {}{}\n", check.state, check.name, check.message,
-                              check.hint.empty() ? "" : fmt::format("\n{:>20}{}", "", check.hint)));
-  }
-  if (context.json()) context.document({{"ok", ok}, {"checks", rows}});
-  return ok ? kDone : kFailed;
+  return show_checks(context, checks) ? kDone : kFailed;
 }
 }  // namespace
 
 Action declare_doctor(Arguments& arguments) {
   auto wants_two_turn = std::make_shared<bool>(false);
+  auto offline = std::make_shared<bool>(false);
   arguments.flag("--two-turn", *wants_two_turn,
                  "time a long prompt and then its next turn, on the running daemon");
-  return [wants_two_turn](Context& context) {
+  arguments.flag("--offline", *offline,
+                 "read the whole database while the daemon is stopped, and change nothing");
+  return [wants_two_turn, offline](Context& context) {
+    if (*offline) return check_offline(context);
     return *wants_two_turn ? two_turn(context) : doctor(context);
   };
 }

@@ -91,6 +91,41 @@ ProgramReport run_briefly(const std::filesystem::path& program,
   return report;
 }
 
+ProgramReport run_for_output(const std::filesystem::path& program,
+                             std::vector<std::string> arguments) {
+  ProgramReport report;
+  int ends[2];
+  if (::pipe(ends) != 0) return report;
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  for (const int fd : ends)
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, write_end.get(), 1);
+  arguments.insert(arguments.begin(), program.string());
+  pid_t pid = 0;
+  const int error =
+      ::posix_spawn(&pid, program.c_str(), &actions, nullptr, pointers(arguments).data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  write_end.reset();
+  if (error != 0) return report;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t n = ::read(read_end.get(), buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    report.said.append(buffer, static_cast<std::size_t>(n));
+    if (report.said.size() > (64u << 20)) break;
+  }
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status)) report.exit_code = WEXITSTATUS(status);
+  return report;
+}
+
 std::string version_line_of(const std::filesystem::path& program) {
   int ends[2];
   if (::pipe(ends) != 0) return {};

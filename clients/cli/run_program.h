@@ -24,4 +24,9 @@ struct ProgramReport {
 };
 ProgramReport run_briefly(const std::filesystem::path& program, std::vector<std::string> arguments);
 
+/// The same of its stdout, however long it takes; Ctrl-C reaches both. What it says on stderr is
+/// seen. At most 64 MiB.
+ProgramReport run_for_output(const std::filesystem::path& program,
+                             std::vector<std::string> arguments);
+
 }  // namespace ponder::cli
