@@ -19,6 +19,7 @@ import time
 
 from profile import figure, size  # first: it knows where harness is
 import audit
+import seals
 from harness import PLANTED, Daemon, Mcp, check, finish, planted_sqlite, wait_until
 
 SEED = int(os.environ.get("PONDER_SEED", random.randrange(1 << 32)))
@@ -98,6 +99,7 @@ def ten_thousand(orphans):
                     db.execute("insert into chunk (job, seq, attempt, channel, text, token_count, tokens, crc32) "
                                "values (?, 0, 1, 1, ?, 0, x'', ?)",
                                (seq, text, audit.chunk_crc(seq, 0, 1, 1, text, 0, b"")))
+            seals.seal(db)
         db.close()
         began = time.monotonic()
         daemon.start(wait_ready=False)

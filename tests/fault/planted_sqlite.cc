@@ -14,6 +14,7 @@
 //   few_orphans      a start moves on no more than 100 rows of a dead daemon
 //   always_death     every job that comes back counts an attempt
 //   never_death      no job that comes back counts one
+//   no_seal          the checksums of rows are not looked at
 //
 // It stands in for the few entry points that jobs/store/sqlite.cc calls, and passes all else on.
 #include <dlfcn.h>
@@ -61,6 +62,7 @@ constexpr Change kChanges[] = {
     {"lost_key", "VALUES (?1, ?2, 'queued', ?3, ?4, ?5, ",
      "VALUES (?1, ?2, 'queued', ?3, ?4, nullif(?5, ?5), "},
     {"lost_cancel", "SET cancel_requested = 1", "SET cancel_requested = cancel_requested"},
+    {"no_seal", "seal IS ponder_crc32(", "0 <= ponder_crc32("},
     {"few_orphans", "AND instance <> ?1 ORDER BY seq", "AND instance <> ?1 ORDER BY seq LIMIT 100"},
     {"always_death", "instance = NULL, deaths = deaths + ?4",
      "instance = NULL, deaths = deaths + max(?4, 1)"},
@@ -80,6 +82,8 @@ std::string changed(std::string sql) {
 std::mutex mutex;                      // SQLite is used by one thread; the harness's own take turns
 std::set<sqlite3*> uncommitted;        // late_commit: said to be done
 std::set<sqlite3_stmt*> ends_of_jobs;  // two_commits
+std::set<sqlite3_stmt*> seals_of_jobs;
+std::set<sqlite3*> ending;  // a row has ended, its checksum is yet to come
 
 int exec(sqlite3* db, const char* sql) {
   return real<decltype(sqlite3_exec)>("sqlite3_exec")(db, sql, nullptr, nullptr, nullptr);
@@ -120,17 +124,22 @@ int sqlite3_prepare_v3(sqlite3* db, const char* sql, int bytes, unsigned flags,
     const std::lock_guard lock(mutex);
     ends_of_jobs.insert(*statement);
   }
+  if (code == SQLITE_OK && given.starts_with("UPDATE job SET seal")) {
+    const std::lock_guard lock(mutex);
+    seals_of_jobs.insert(*statement);
+  }
   return code;
 }
 
 int sqlite3_step(sqlite3_stmt* statement) {
   const int code = real<decltype(sqlite3_step)>("sqlite3_step")(statement);
   if (code != SQLITE_DONE || !is("two_commits")) return code;
+  sqlite3* db = sqlite3_db_handle(statement);
   {
     const std::lock_guard lock(mutex);
-    if (ends_of_jobs.count(statement) == 0) return code;
+    if (ends_of_jobs.count(statement) != 0) ending.insert(db);
+    if (seals_of_jobs.count(statement) == 0 || ending.erase(db) == 0) return code;
   }
-  sqlite3* db = sqlite3_db_handle(statement);
   exec(db, "COMMIT");
   exec(db, "BEGIN IMMEDIATE");
   return code;
