@@ -120,7 +120,7 @@ Result<void> QueueActor::room_for_one(std::size_t pending) const {
               "try again later, or cancel some: ponder ps --state queued");
 }
 
-void QueueActor::submit_now(CallId call, JobSpec spec,
+void QueueActor::submit_now(CallId call, JobSpec spec, const std::string& hash,
                             std::function<void(Result<Submitted>)> done) {
   PendingSubmit pending;
   pending.call = call;
@@ -134,7 +134,7 @@ void QueueActor::submit_now(CallId call, JobSpec spec,
     row.label = spec.label;
     row.idempotency_key = spec.idempotency_key;
     row.pinned = spec.pin;
-    row.body_sha256 = body_hash(spec);
+    row.body_sha256 = hash;
     if (spec.deadline_s)
       row.deadline_ms =
           std::max<std::int64_t>(1, static_cast<std::int64_t>(*spec.deadline_s * 1000));
