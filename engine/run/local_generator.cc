@@ -75,7 +75,7 @@ class LocalGenerator::Impl {
   double age_s() const { return seconds_since(born_); }
 
   Result<PromptPlan> plan_of(const GenerationRequest& request) const {
-    TRY(const RenderedPrompt prompt, render_prompt(loaded_.vocabulary, request));
+    TRY(const RenderedPrompt prompt, render_prompt(loaded_.vocabulary, request, most_counted()));
     return plan_prompt(loaded_.vocabulary, prompt, request, loaded_.model->n_ctx(),
                        effort_budgets_);
   }
@@ -114,6 +114,13 @@ class LocalGenerator::Impl {
   }
 
  private:
+  /// Up to here a prompt that does not fit is counted exactly, which is what a client needs to cut
+  /// its history; beyond it the refusal names what has been counted so far.
+  std::size_t most_counted() const {
+    constexpr std::size_t kAtLeast = 16'384;
+    return 2 * static_cast<std::size_t>(loaded_.model->n_ctx()) + kAtLeast;
+  }
+
   void stop(bool& flag, std::condition_variable& wake_up, std::thread& thread) {
     {
       const std::lock_guard lock(mutex_);
@@ -142,7 +149,8 @@ class LocalGenerator::Impl {
   void make_ready(Asked& asked) {
     Turn& turn = *asked.turn;
     if (turn.cancelled) return refuse(asked, Finish::cancelled, {});
-    Result<RenderedPrompt> prompt = render_prompt(loaded_.vocabulary, asked.request);
+    Result<RenderedPrompt> prompt =
+        render_prompt(loaded_.vocabulary, asked.request, most_counted());
     if (!prompt) return refuse(asked, Finish::failed, prompt.error());
     Result<PromptPlan> plan = plan_prompt(loaded_.vocabulary, *prompt, asked.request,
                                           loaded_.model->n_ctx(), effort_budgets_);

@@ -104,15 +104,15 @@ bool ends_inside_think(const text::Tokenizer& tokenizer, const RenderedPrompt& p
 
 }  // namespace
 
-Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
-                                     const GenerationRequest& request) {
+Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary, const GenerationRequest& request,
+                                     std::size_t most) {
   RenderedPrompt prompt;
   if (!request.schema.empty()) {
     TRY_VOID(text::JsonGrammar::compile(request.schema));
   }
   if (request.raw_prompt) {
     prompt.text = *request.raw_prompt;
-    prompt.ids = vocabulary.tokenizer->encode(prompt.text, true);
+    prompt.ids = vocabulary.tokenizer->encode(prompt.text, true, most);
     prompt.starts_thinking = ends_inside_think(*vocabulary.tokenizer, prompt);
   } else {
     if (vocabulary.template_fault) return fail(*vocabulary.template_fault);
@@ -129,7 +129,7 @@ Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
       prompt.text += pieces.back().text;
       prompt.starts_thinking = false;
     }
-    text::EncodedPrompt encoded = text::encode_with_borders(*vocabulary.tokenizer, pieces);
+    text::EncodedPrompt encoded = text::encode_with_borders(*vocabulary.tokenizer, pieces, most);
     prompt.ids = std::move(encoded.ids);
     prompt.caller_text = std::move(encoded.caller_text);
   }

@@ -26,9 +26,11 @@ struct RenderedPrompt {
 /// bad_request when the template refuses the conversation or the model has none, and for a schema
 /// that cannot bound an answer. Template
 /// arguments of the request never replace what the request or the model file says. At effort none
-/// the prompt never ends in an open <think>.
-Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
-                                     const GenerationRequest& request);
+/// the prompt never ends in an open <think>. Of a prompt with more than `most` ids only those of
+/// its beginning are made, some more than `most`: counting megabytes that can never fit would keep
+/// others waiting for a second.
+Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary, const GenerationRequest& request,
+                                     std::size_t most = SIZE_MAX);
 
 /// The exact plan; context_length_exceeded with its numbers.
 Result<PromptPlan> plan_prompt(const Vocabulary& vocabulary, const RenderedPrompt& prompt,

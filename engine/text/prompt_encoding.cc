@@ -1,12 +1,14 @@
 #include "engine/text/prompt_encoding.h"
 
+#include <algorithm>
+
 namespace ponder::text {
 namespace {
 
 /// Collects text until a cut and encodes it as one run.
 class Encoder {
  public:
-  explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  Encoder(const Tokenizer& tokenizer, std::size_t most) : tokenizer_(tokenizer), most_(most) {}
 
   void caller_text(const std::string& text) {
     if (!text.empty()) begins_.push_back(plain_.size());
@@ -24,7 +26,8 @@ class Encoder {
 
  private:
   void flush() {
-    const std::vector<TokenId> run = tokenizer_.encode(plain_, false);
+    const std::vector<TokenId> run =
+        tokenizer_.encode(plain_, false, most_ - std::min(most_, out_.ids.size()));
     std::size_t ended = 0, bytes = 0;  // tokens, and what they come to
     for (const std::size_t at : begins_) {
       while (ended < run.size() && bytes + tokenizer_.bytes_of(run[ended]).size() <= at)
@@ -38,6 +41,7 @@ class Encoder {
   }
 
   const Tokenizer& tokenizer_;
+  const std::size_t most_;
   EncodedPrompt out_;
   std::string plain_;                ///< since the last cut
   std::vector<std::size_t> begins_;  ///< of the caller's pieces, in `plain_`
@@ -46,8 +50,8 @@ class Encoder {
 }  // namespace
 
 EncodedPrompt encode_with_borders(const Tokenizer& tokenizer,
-                                  const std::vector<PromptPiece>& pieces) {
-  Encoder encoder(tokenizer);
+                                  const std::vector<PromptPiece>& pieces, std::size_t most) {
+  Encoder encoder(tokenizer, most);
   for (std::size_t i = 0; i < pieces.size();) {
     if (!pieces[i].from_template) {
       encoder.caller_text(pieces[i++].text);

@@ -21,8 +21,9 @@ struct EncodedPrompt {
   /// Where it may share a token with what stands before it, that token is left out.
   std::vector<std::size_t> caller_text = {};
 };
-/// The same ids, and where the caller's own text begins in them.
+/// The same ids, and where the caller's own text begins in them. Stops soon after `most` ids.
 EncodedPrompt encode_with_borders(const Tokenizer& tokenizer,
-                                  const std::vector<PromptPiece>& pieces);
+                                  const std::vector<PromptPiece>& pieces,
+                                  std::size_t most = SIZE_MAX);
 
 }  // namespace ponder::text

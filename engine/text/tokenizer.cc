@@ -60,6 +60,7 @@ class BytePairTokenizer final : public Tokenizer {
   struct Tables {
     std::string bytes;                 // of all tokens, one after the other
     std::vector<std::size_t> offsets;  // size() + 1 of them
+    std::size_t longest = 1;           // bytes of a token
     std::vector<std::int32_t> types;
     std::vector<TokenId> ends;  // sorted
     SpecialTokens special;
@@ -70,19 +71,15 @@ class BytePairTokenizer final : public Tokenizer {
   BytePairTokenizer(Tables tables, BytePairEncoding merges)
       : tables_(std::move(tables)), merges_(std::move(merges)) {}
 
-  std::vector<TokenId> encode(std::string_view text, bool special) const override {
-    std::vector<TokenId> ids;
-    ids.reserve(text.size() / 4 + 1);
-    std::size_t at = 0;
-    if (special) {
-      for (const SpecialMatch& match : find_special(text)) {
-        encode_plain(text.substr(at, match.at - at), ids);
-        ids.push_back(match.id);
-        at = match.at + match.size;
-      }
+  std::vector<TokenId> encode(std::string_view text, bool special,
+                              std::size_t most) const override {
+    // No token has more than `longest` bytes, so that of megabytes the beginning tells enough.
+    if (text.size() / tables_.longest > most) {
+      std::vector<TokenId> ids =
+          encode_up_to(text.substr(0, (most + 1) * tables_.longest), special, most);
+      if (ids.size() > most) return ids;  // else the vocabulary leaves some bytes out
     }
-    encode_plain(text.substr(at), ids);
-    return ids;
+    return encode_up_to(text, special, most);
   }
 
   std::vector<SpecialMatch> find_special(std::string_view text) const override {
@@ -116,8 +113,24 @@ class BytePairTokenizer final : public Tokenizer {
  private:
   bool is_id(TokenId id) const { return id >= 0 && id < size(); }
 
-  void encode_plain(std::string_view text, std::vector<TokenId>& ids) const {
-    for (std::size_t at = 0; at < text.size();) {
+  std::vector<TokenId> encode_up_to(std::string_view text, bool special, std::size_t most) const {
+    std::vector<TokenId> ids;
+    ids.reserve(std::min(text.size() / 4, most) + 1);
+    std::size_t at = 0;
+    if (special) {
+      for (const SpecialMatch& match : find_special(text)) {
+        if (ids.size() > most) return ids;
+        encode_plain(text.substr(at, match.at - at), most, ids);
+        ids.push_back(match.id);
+        at = match.at + match.size;
+      }
+    }
+    encode_plain(text.substr(at), most, ids);
+    return ids;
+  }
+
+  void encode_plain(std::string_view text, std::size_t most, std::vector<TokenId>& ids) const {
+    for (std::size_t at = 0; at < text.size() && ids.size() <= most;) {
       const std::size_t n = tables_.matcher(text, at);
       CHECK(n > 0 && n <= text.size() - at);
       encode_piece(text.substr(at, n), ids);
@@ -264,6 +277,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
     TRY(const std::string bytes, token_bytes(token, type, i));
     tables.bytes += bytes;
     tables.offsets.push_back(tables.bytes.size());
+    tables.longest = std::max(tables.longest, bytes.size());
     const bool added = type == kControl || type == kUserDefined;
     if (added && (added_bytes += token.size()) > kMaxAddedBytes)
       return unusable(

@@ -49,8 +49,10 @@ class Tokenizer {
 
   /// Ids of `text`. With `special`, the texts of control and user-defined tokens become their ids
   /// (longest match first); without, they are plain text: use that for anything a user wrote.
-  /// Never adds a BOS. O(n log n) in the length of a piece.
-  virtual std::vector<TokenId> encode(std::string_view text, bool special) const = 0;
+  /// Never adds a BOS. O(n log n) in the length of a piece. Stops soon after `most` ids, for who
+  /// only needs to know that there are more: then the ids are those of the text's beginning.
+  virtual std::vector<TokenId> encode(std::string_view text, bool special,
+                                      std::size_t most = SIZE_MAX) const = 0;
 
   /// The control and user-defined tokens in `text`: from left to right, the longest at each
   /// place, not overlapping. Cutting at these and encoding the rest plainly is encode(text, true).

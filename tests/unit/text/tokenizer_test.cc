@@ -320,6 +320,37 @@ const Tokenizer& byte_tokenizer() {
   return *tokenizer;
 }
 
+// Who asks for no more than so many ids gets all of them where there are no more, else more than so
+// many of the text's beginning: a count that is over stays over, and one that is not is exact.
+RC_GTEST_PROP(Tokenizer, StopsOnlyBehindWhatWasAskedFor, ()) {
+  const Tokenizer& t = pebble_tokenizer();
+  const auto words = *rc::gen::container<std::vector<std::string>>(rc::gen::element<std::string>(
+      "a", " the", "12345", "\n", "<|im_end|>", "\u4e2d", "zzzzzzzz"));
+  std::string text;
+  for (const std::string& word : words)
+    text += word;
+  const auto most = *rc::gen::inRange<std::size_t>(0, 60);
+  for (const bool special : {false, true}) {
+    const auto whole = t.encode(text, special);
+    const auto some = t.encode(text, special, most);
+    if (whole.size() <= most)
+      RC_ASSERT(some == whole);
+    else
+      RC_ASSERT(some.size() > most);
+  }
+}
+TEST(Tokenizer, OfMegabytesThatAreOverOnlyTheBeginningIsEncoded) {
+  const Tokenizer& t = pebble_tokenizer();
+  for (const char* word : {"a", "7", " ", "ab1 _Z.", "\U0001f600"}) {
+    std::string text;
+    while (text.size() < 4'000'000)
+      text += word;
+    const auto ids = t.encode(text, false, 1000);
+    EXPECT_GT(ids.size(), 1000u) << word;
+    EXPECT_LT(ids.size(), 100'000u) << word;
+  }
+}
+
 std::string decode_by_byte(std::string_view bytes) {
   Detokenizer out(byte_tokenizer());
   std::string text;
