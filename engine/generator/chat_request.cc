@@ -14,6 +14,8 @@ constexpr std::int64_t kMaxEffortBudget = 1 << 20;
 constexpr std::size_t kMaxMessages = 4096;
 constexpr std::size_t kMaxTools = 512;
 constexpr std::size_t kMaxToolCalls = 512;
+constexpr std::size_t kMaxToolName = 256;  // a longer one is never read out of the model's text
+constexpr std::size_t kMaxTemplateArguments = 64;
 constexpr std::size_t kMaxStops = 16;
 constexpr std::size_t kMaxStopBytes = 1024;
 constexpr std::size_t kMaxBiases = 1024;
@@ -164,6 +166,9 @@ Result<json::array> parse_tools(const json::object& body) {
                  fmt::format("{} must be {{\"type\": \"function\", \"function\": {{\"name\": "
                              "...}}}}",
                              where));
+    if (name->as_string().size() > kMaxToolName)
+      return bad(where,
+                 fmt::format("{}.function.name may have at most {} bytes", where, kMaxToolName));
   }
   return tools->as_array();
 }
@@ -327,6 +332,9 @@ Result<ChatRequest> parse_chat_request(const json::object& body) {
       arguments && !arguments->is_null()) {
     if (!arguments->is_object())
       return bad("chat_template_kwargs", "\"chat_template_kwargs\" must be an object");
+    if (arguments->as_object().size() > kMaxTemplateArguments)
+      return bad("chat_template_kwargs", fmt::format("\"chat_template_kwargs\" may hold at most {}",
+                                                     kMaxTemplateArguments));
     request.template_arguments = arguments->as_object();
     TRY(request.effort, effort_from_template(request.template_arguments));
   }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 
 extern char** environ;
 
@@ -34,6 +35,21 @@ struct SpawnPlan {
     posix_spawnattr_destroy(&attributes);
   }
 };
+
+/// What the engine needs of the daemon's environment. The rest stays here: keys of other programs
+/// have no business in a process that reads model files.
+std::vector<char*> engine_environment() {
+  constexpr std::string_view kWanted[] = {"PATH=",   "HOME=",   "USER=",    "LANG=", "LC_",
+                                          "TZ=",     "TMPDIR=", "LD_",      "XDG_",  "CUDA_",
+                                          "NVIDIA_", "ASAN_",   "LSAN_",    "TSAN_", "UBSAN_",
+                                          "MALLOC_", "GLIBC_",  "FAKETIME", "OMP_", "PONDER_CPU="};
+  std::vector<char*> kept;
+  for (char** entry = environ; *entry; ++entry)
+    for (const std::string_view name : kWanted)
+      if (std::string_view(*entry).starts_with(name)) kept.push_back(*entry);
+  kept.push_back(nullptr);
+  return kept;
+}
 
 void plan_child(SpawnPlan& plan, int socket) {
   posix_spawn_file_actions_addopen(&plan.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -89,8 +105,8 @@ Result<WorkerProcess> WorkerProcess::spawn(const std::vector<std::string>& argum
   SpawnPlan plan;
   plan_child(plan, theirs.get());
   pid_t pid = 0;
-  const int problem =
-      ::posix_spawn(&pid, argv[0], &plan.actions, &plan.attributes, argv.data(), environ);
+  const int problem = ::posix_spawn(&pid, argv[0], &plan.actions, &plan.attributes, argv.data(),
+                                    engine_environment().data());
   if (problem != 0)
     return fail(problem == ENOENT ? ErrorCode::model_missing : ErrorCode::engine_error,
                 fmt::format("cannot start {}: {}", argv[0], ::strerror(problem)),

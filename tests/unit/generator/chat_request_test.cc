@@ -139,6 +139,23 @@ TEST(ChatRequest, BoundsTheNumberOfMessagesAndTools) {
   EXPECT_FALSE(parse_chat_request({{"messages", messages}, {"tools", tools}}));
 }
 
+TEST(ChatRequest, BoundsTheNamesOfToolsAndTheNumberOfTemplateArguments) {
+  const json::array messages{json::object{{"role", "user"}, {"content", "x"}}};
+  const auto with_tool = [&](std::size_t letters) {
+    const json::object function{{"name", std::string(letters, 'f')}};
+    return parse_chat_request(
+        {{"messages", messages}, {"tools", json::array{json::object{{"function", function}}}}});
+  };
+  EXPECT_TRUE(with_tool(256));
+  EXPECT_FALSE(with_tool(257));
+  json::object arguments;
+  for (int i = 0; i < 64; ++i)
+    arguments["a" + std::to_string(i)] = i;
+  EXPECT_TRUE(parse_chat_request({{"messages", messages}, {"chat_template_kwargs", arguments}}));
+  arguments["one_more"] = 1;
+  EXPECT_FALSE(parse_chat_request({{"messages", messages}, {"chat_template_kwargs", arguments}}));
+}
+
 TEST(Sampling, ReadsEachFieldAndRefusesWhatIsOutOfRange) {
   const SamplingParams p =
       parse_sampling(
