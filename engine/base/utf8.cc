@@ -1,6 +1,8 @@
 #include "engine/base/utf8.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 
 namespace ponder {
 
@@ -46,6 +48,15 @@ void append_utf8(std::string& out, char32_t c) {
 bool is_valid_utf8(std::string_view text) {
   char32_t c = 0;
   for (std::size_t i = 0; i < text.size();) {
+    // Eight bytes of ASCII at once: megabytes of it are the usual case.
+    std::uint64_t eight = 0;
+    if (text.size() - i >= sizeof eight) {
+      std::memcpy(&eight, text.data() + i, sizeof eight);
+      if ((eight & 0x8080808080808080u) == 0) {
+        i += sizeof eight;
+        continue;
+      }
+    }
     const int n = decode_utf8(text, i, c);
     if (n == 0) return false;
     i += static_cast<std::size_t>(n);

@@ -17,6 +17,20 @@ TEST(Utf8, AcceptsExactlyTheValidSequences) {
     EXPECT_FALSE(is_valid_utf8(bad)) << bad;
 }
 
+// ASCII is read eight bytes at a time: a fault is found wherever it stands.
+TEST(Utf8, FindsAFaultAtEveryPlace) {
+  for (std::size_t at = 0; at < 40; ++at) {
+    std::string text(40, 'a');
+    EXPECT_TRUE(is_valid_utf8(text));
+    text[at] = '\xff';
+    EXPECT_FALSE(is_valid_utf8(text)) << at;
+    text.replace(at, 1, "\u00e9");
+    EXPECT_TRUE(is_valid_utf8(text)) << at;
+    text.erase(at, 1);
+    EXPECT_FALSE(is_valid_utf8(text)) << at;
+  }
+}
+
 TEST(Utf8, CountsAndFindsCodePoints) {
   const std::string s = "a\u00e9\u4e2d\U0001F600z";
   EXPECT_EQ(count_code_points(s), 5);
@@ -29,13 +43,16 @@ TEST(Utf8, CountsAndFindsCodePoints) {
 TEST(Utf8, CompletePrefixHoldsBackOnlyWhatCanStillBecomeACharacter) {
   const std::string s = "x\U0001F600";
   EXPECT_EQ(complete_prefix(s), 5u);
-  for (std::size_t cut = 2; cut < 5; ++cut) EXPECT_EQ(complete_prefix(s.substr(0, cut)), 1u);
+  for (std::size_t cut = 2; cut < 5; ++cut)
+    EXPECT_EQ(complete_prefix(s.substr(0, cut)), 1u);
   EXPECT_EQ(complete_prefix(""), 0u);
   EXPECT_EQ(complete_prefix("a\x80\x80\x80\x80"), 5u) << "stray bytes are never held back";
 }
 
 TEST(Utf8, ReplacesEachInvalidByte) {
-  EXPECT_EQ(replace_invalid("a\xFF\xFE" "b"), "a\uFFFD\uFFFDb");
+  EXPECT_EQ(replace_invalid("a\xFF\xFE"
+                            "b"),
+            "a\uFFFD\uFFFDb");
   EXPECT_TRUE(is_valid_utf8(replace_invalid(std::string("\xF0\x9F\x98"))));
 }
 }  // namespace ponder
