@@ -84,6 +84,7 @@ struct Database::State {
   bool sync_failed = false;
   bool warned_of_log = false;
   std::int64_t log_pages = 0;
+  int patience_ms = 0;
 
   ~State() {
     // A log whose sync was refused must not be taken for written.
@@ -101,7 +102,9 @@ struct Database::State {
     if (sync_failed || !writes) return;
     int pages = 0;
     int done = 0;
+    sqlite3_busy_timeout(db, 0);  // who reads now is not waited for: there is a next time
     const int code = sqlite3_wal_checkpoint_v2(db, nullptr, mode, &pages, &done);
+    sqlite3_busy_timeout(db, patience_ms);
     note(code);
     // All of it is in the database: the next commit begins the log anew.
     if (code == SQLITE_OK) log_pages = pages == done ? 0 : pages;
@@ -295,6 +298,7 @@ Result<void> Database::configure(Access access) {
 }
 
 void Database::set_patience(int ms) {
+  state_->patience_ms = ms;
   sqlite3_busy_timeout(state_->db, ms);
 }
 
