@@ -56,7 +56,7 @@ void QueueActor::on_delta(GenerationId generation, const Delta& delta, bool of_c
     tell_progress(*job);
     wake(job->row().id);
   }
-  if (job->unsaved_bytes() >= kFlushBytes) {
+  if (job->unsaved_bytes() >= job->refused_bytes + kFlushBytes) {
     flush(*job);
   } else {
     arm_flush(*job);
@@ -101,6 +101,7 @@ bool QueueActor::flush(RunningJob& job) {
   }
   const bool synced = now() - job.synced_ms >= kSyncMs;
   auto appended = store_->append(job.fence(), job.progress(now()), synced);
+  job.refused_bytes = appended ? 0 : job.unsaved_bytes();
   if (!stored(appended)) {
     // Nothing was written; the text stays in memory and goes with the next write.
     arm_flush(job);

@@ -80,6 +80,7 @@ class RunningJob {
   std::optional<QueueThread::TimerId> flush_timer, deadline_timer, end_timer;
   std::int64_t last_progress_ms = 0;
   std::int64_t waits_since_ms = 0;  ///< steady; also before earlier attempts of this life
+  std::size_t refused_bytes = 0;  ///< unsaved when the disk refused them last; 0: it took them
   std::int64_t synced_ms = 0;  ///< steady; all that was appended until then outlives a power cut
   std::optional<std::int64_t> trial_ends_ms;  ///< see QueueActor::on_trial()
   json::value schema;                         ///< null: none
