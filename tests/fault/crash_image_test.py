@@ -23,7 +23,7 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from disk_model import Disk, Trace, strace
 from harness import PLANTED, TERMINAL, Daemon, UnixConnection, breaches, check, finish, os, planted_sqlite, wait_until
-from profile import FULL, figure, size
+from profile import ahead_of_others, figure, size
 
 IMAGES = size(70, 1100) if not PLANTED else 40  # of each workload
 STARTS = size(3, 40)  # of these a real daemon opens
@@ -276,6 +276,7 @@ def prune_and_checkpoint(daemon, run):
 
 
 def main():
+    ahead_of_others()
     audit = Audit()
     workloads = {"submit burst": (submit_burst, ""), "streams": (streams, "max_running_batch = 2\n"),
                  "prune and checkpoint": (prune_and_checkpoint, "keep_read = 3\nkeep_unread = 4\n")}
