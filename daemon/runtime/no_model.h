@@ -43,6 +43,9 @@ class NoModel final : public Generator {
   void answer_now(GenerationId id) override {
     if (Generator* real = known()) real->answer_now(id);
   }
+  void stop() override {
+    if (Generator* real = known()) real->stop();
+  }
   void unload(std::function<void(Result<void>)> done) override {
     if (Generator* real = known()) return real->unload(std::move(done));
     Generator::unload(std::move(done));
