@@ -490,7 +490,9 @@ class Poorer final : public text::Tokenizer {
  public:
   Poorer(const text::Tokenizer& whole, std::function<bool(text::TokenId)> lacks)
       : whole_(whole), lacks_(std::move(lacks)) {}
-  Ids encode(std::string_view t, bool special) const override { return whole_.encode(t, special); }
+  Ids encode(std::string_view t, bool special, std::size_t most) const override {
+    return whole_.encode(t, special, most);
+  }
   std::vector<text::SpecialMatch> find_special(std::string_view t) const override {
     return whole_.find_special(t);
   }
