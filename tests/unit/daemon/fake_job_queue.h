@@ -115,7 +115,7 @@ class FakeJobQueue : public jobs::JobQueue {
   std::function<void(const GenerationRequest&, std::shared_ptr<OutputSink>)> on_turn;
   /// The events of a job after a position; pushed one by one.
   std::function<std::vector<jobs::JobEvent>(const std::string& id, std::int64_t after)> on_events;
-  jobs::QueueStatus queue_status{.limit = 1000, .free_bytes = 1 << 30};
+  jobs::QueueStatus queue_status{0, 0, 0, 1000, true, {}, {}, 1 << 30, 0};
 
   jobs::CallId submit(jobs::JobSpec spec,
                       std::function<void(Result<jobs::Submitted>)> done) override {
