@@ -167,6 +167,9 @@ Result<void> serve(const Started& started, const Config& config,
   queue_options.database = places.database;
   queue_options.build = build();
   queue_options.resume_after_crash = config.after_crash == "resume";
+  queue_options.is_owner = [&lock] { return lock.is_in_place(); };
+  // At once and without a trace: the socket and the notes on the disk are the other daemon's.
+  queue_options.on_lost = [] { ::_exit(1); };
   DoneCommand done_command(config.on_done);
   queue_options.on_end = [&done_command](const std::string& id, jobs::State state) {
     done_command.run(id, jobs::to_string(state));

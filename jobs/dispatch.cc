@@ -109,6 +109,7 @@ bool QueueActor::flush(RunningJob& job) {
   }
   if (!*appended) {
     log_error("a running job is not ours any more; its generation is given up");
+    options_.on_lost();
     generator_.cancel(job.generation());
     detached_[job.generation()] = job.row().lane;
     const std::string id = job.row().id;
@@ -148,7 +149,11 @@ void QueueActor::give_up(RunningJob& job, Intent intent) {
   if (job.intent == Intent::none || intent == Intent::user_cancel) job.intent = intent;
   if (job.end_timer) return;
   generator_.cancel(job.generation());
-  job.end_timer = thread_.after(options_.end_grace_ms, [this, generation = job.generation()] {
+  // Who cancels waits for the answer, so a worker that does not move is not waited for as long as
+  // one that shall put its text down before a stop. Its place stays taken until it has ended.
+  const int grace_ms =
+      intent == Intent::user_cancel ? options_.cancel_grace_ms : options_.end_grace_ms;
+  job.end_timer = thread_.after(grace_ms, [this, generation = job.generation()] {
     RunningJob* stuck = running(generation);
     if (!stuck) return;
     log_warn("a cancelled generation did not end in time");
@@ -208,6 +213,7 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
   }
   if (!*left) {
     log_error("the end of a job was not ours to write; it is given up");
+    options_.on_lost();
     forget_running(job);
     if (const auto row = row_of(id)) return announce_stored(*row);
     return wake(id);
@@ -235,8 +241,8 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
     arm_retention(kHoldMs);
     if (options_.on_end) options_.on_end(id, change.state);
   }
-  wake(id);
   refresh_status();
+  wake(id);
   schedule();
   check_stopped();
 }
@@ -275,6 +281,7 @@ std::int64_t QueueActor::retention_now() const {
 }
 
 void QueueActor::retain() {
+  if (!is_owner()) return arm_retention(kRetainMs);
   const auto step = retention_step(*store_, options_, retention_now());
   if (!step) {
     log_warn(fmt::format("retention: {}", step.error().message));

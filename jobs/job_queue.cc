@@ -250,6 +250,16 @@ void QueueActor::note_store(const Error* error) {
   if (!store_->sync_failed()) probe(probe);
 }
 
+/// Two daemons on one queue: the lock file of one was removed while it did not move, say, and
+/// another took its jobs. Their rows are safe by the fence; what this one holds in memory is out of
+/// date.
+bool QueueActor::is_owner() {
+  if (options_.is_owner()) return true;
+  log_error("the lock is not this daemon's any more: another one may have its jobs");
+  options_.on_lost();
+  return false;
+}
+
 void QueueActor::refresh_status() {
   positions_known_ = false;
   int asks = static_cast<int>(waiting_turns_.size());

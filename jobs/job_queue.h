@@ -40,8 +40,15 @@ struct Options {
   std::string build;  ///< for the envelope
   /// A job has ended and its row is on disk; called on the queue thread.
   std::function<void(const std::string& id, State state)> on_end = {};
+  /// False: another daemon may have this queue, for the lock is not where others look for it.
+  /// Asked on the queue thread before a job is accepted or claimed, and once a minute.
+  std::function<bool()> is_owner = [] { return true; };
+  /// Another daemon has this queue, or a running job of it: nothing is written any more. Called on
+  /// the queue thread; a daemon ends here, for its jobs are in better hands.
+  std::function<void()> on_lost = [] {};
   int plan_timeout_ms = 3000;  ///< submit waits this long for the generator's exact count
   int end_grace_ms = 5000;     ///< a cancelled generation that does not end is given up then
+  int cancel_grace_ms = 800;   ///< the same, of one that a user cancelled
   /// For simulations: no thread is made, the holder runs the queue (jobs/queue_thread.h).
   ManualExecutor* executor = nullptr;
 };

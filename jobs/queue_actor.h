@@ -116,6 +116,7 @@ class QueueActor final : public JobQueue {
   void end_stop();
   void check_stopped();
   void drop_call(CallId call);
+  bool is_owner();
   std::int64_t now() const { return clock_.steady_ms(); }
 
   // submit.cc

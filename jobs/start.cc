@@ -81,6 +81,7 @@ bool is_model_of(const JobRow& row, const ModelInfo& model) {
 // --- who runs -----------------------------------------------------------------------------------
 
 /// `since_ms`: of a job that goes back, when it began to wait. Else only the wall clock knows.
+/// refresh_status() after it: that counts all that wait, and a start enqueues thousands.
 void QueueActor::enqueue(JobRow row, std::optional<std::int64_t> since_ms) {
   WaitingJob job;
   const std::int64_t waited = std::max<std::int64_t>(0, clock_.wall_ms() - row.created_ms);
@@ -89,7 +90,6 @@ void QueueActor::enqueue(JobRow row, std::optional<std::int64_t> since_ms) {
   const std::string id = row.id;
   job.row = std::move(row);
   waiting_[id] = std::move(job);
-  refresh_status();
 }
 
 void QueueActor::poll_later(std::int64_t delay_ms) {
@@ -189,6 +189,7 @@ void QueueActor::schedule() {
 }
 
 bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine) {
+  if (!is_owner()) return false;
   StateChange change;
   {
     // Text stored so far lies before this change.

@@ -242,6 +242,7 @@ Result<Submitted> QueueActor::commit(PendingSubmit& pending) {
   TRY(std::optional<Submitted> known, existing(pending.row, pending.force_new));
   if (known) return std::move(*known);
   TRY_VOID(room_for_one(0));
+  if (!is_owner()) return fail(ErrorCode::loading, "the daemon is being replaced", "try again");
   JobRow& row = pending.row;
   row.created_ms = clock_.wall_ms();
   row.id = new_job_id(row.created_ms);
@@ -249,6 +250,7 @@ Result<Submitted> QueueActor::commit(PendingSubmit& pending) {
   if (!stored(inserted)) return fail(inserted.error());
   const std::string id = row.id;
   enqueue(std::move(row));
+  refresh_status();
   look_at_engine();
   // The caller hears of the row as it was committed; it is started after that.
   Submitted out{envelope_of(waiting_.at(id).row, false), true};

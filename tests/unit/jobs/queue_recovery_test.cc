@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "jobs/store/job_store.h"
 #include "tests/unit/jobs/queue_fixture.h"
 
 namespace ponder::jobs {
@@ -156,6 +157,77 @@ TEST_F(Recovery, ACancelThatWasWishedHoldsThroughACrash) {
   EXPECT_EQ(state(id), "cancelled");
   nudge();
   EXPECT_EQ(generator.runs(), 1u);
+}
+
+TEST_F(Recovery, AnAttemptThatWasTakenAwayWritesNothingAndTheDaemonIsTold) {
+  // Another daemon on the same database, as if the lock had not held: it moves both jobs on and
+  // runs the first.
+  int go[2];
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t another = ::fork();
+  ASSERT_GE(another, 0);
+  if (another == 0) {
+    char id[26];
+    if (::read(go[0], id, 26) != 26) ::_exit(2);
+    auto store = JobStore::open(options.database);
+    StateChange change;
+    const bool done = store && (*store)->recover("another", 0) == 2 &&
+                      *(*store)->claim(std::string_view(id, 26), "another", 0, change);
+    ::_exit(done ? 0 : 1);
+  }
+  std::atomic<int> lost{0};
+  options.on_lost = [&lost] { ++lost; };
+  options.max_running_batch = 2;
+  open();
+  const std::string taken = submit_id(body("t"));
+  const std::string ends_late = submit_id(body("e"));
+  const auto first = generator.run(0);
+  const auto second = generator.run(1);
+  generator.say(first, Channel::answer, "ours");
+  flushed(taken, 4);
+  ASSERT_EQ(::write(go[1], taken.data(), 26), 26);
+  int status = 0;
+  ASSERT_EQ(::waitpid(another, &status, 0), another);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ::close(go[0]);
+  ::close(go[1]);
+
+  generator.say(first, Channel::answer, " and late");
+  advance(options.flush_ms);
+  EXPECT_EQ(lost, 1);
+  generator.complete(second);
+  advance(0);
+  EXPECT_EQ(lost, 2);
+  const auto row = [&](const std::string& id) {
+    return raw_value(options.database,
+                     "SELECT state || ' ' || coalesce(instance, '') || ' ' || claims FROM job "
+                     "WHERE id = '" +
+                         id + "'");
+  };
+  EXPECT_EQ(row(taken), "running another 2");
+  EXPECT_EQ(row(ends_late), "queued  1");
+  EXPECT_EQ(raw_value(options.database, "SELECT group_concat(CAST(text AS TEXT)) FROM chunk"),
+            "ours");
+}
+
+TEST_F(Recovery, WhereTheLockIsGoneNothingIsAcceptedOrClaimed) {
+  std::atomic<bool> owner{true};
+  std::atomic<int> lost{0};
+  options.is_owner = [&owner] { return owner.load(); };
+  options.on_lost = [&lost] { ++lost; };
+  generator.set_state(GeneratorState::loading);
+  open();
+  const std::string id = submit_id(body("b"));
+  owner = false;
+  const auto refused = submit(body("c"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::loading);
+  EXPECT_EQ(lost, 1);
+  generator.set_state(GeneratorState::ready);
+  advance(2000);
+  EXPECT_EQ(state(id), "queued");
+  EXPECT_EQ(generator.runs(), 0u);
+  EXPECT_GE(lost, 2);
 }
 
 TEST_F(Recovery, ADamagedTextIsAnErrorAndNeverWrongText) {
