@@ -110,13 +110,13 @@ def nothing_lost(home, clients, when):
     there = labels(home)
     lost = twice = 0
     for client in clients:
-        for label, job_id in list(client.told.items()):
+        for label, job_id in dict(client.told).items():
             found = there.get(label, [])
             lost += job_id not in found
             check(job_id in found, f"accepted job {job_id} ({label}) is lost{when}")
             twice += len(found) > 1
             check(len(found) <= 1, f"{label} stands twice or more{when}: {found}")
-        for label in list(client.unknown):
+        for label in set(client.unknown):
             twice += len(there.get(label, [])) > 1
             check(len(there.get(label, [])) <= 1, f"{label}, sent again after a lost answer, stands twice{when}")
     return lost, twice
@@ -124,7 +124,7 @@ def nothing_lost(home, clients, when):
 
 def texts_are_beginnings(home, clients, whole, when):
     """Each stored text is the beginning of what the engine says; of a completed job, all of it."""
-    tasks = {label: task for client in clients for label, task in list(client.tasks.items())}
+    tasks = {label: task for client in clients for label, task in dict(client.tasks).items()}
     wrong = 0
     texts = {}
     for row in audit.rows(home, "select label, state, channel, text from chunk join job on chunk.job = job.seq "
@@ -360,11 +360,11 @@ def streams(rounds, at_once):
 
 print(f"seed {SEED}", flush=True)
 if PLANTED in ("late_commit", "submit_twice", "corrupt_text"):
-    random_kills(40, 100)
+    random_kills(5 if PLANTED == "corrupt_text" else 40, 60)
 elif PLANTED == "lost_key":
     one_key_each(4, 10, 2)
 elif PLANTED == "late_text":
-    streams(1, 8)
+    streams(6, 8)  # one kill may come before half a second of text
 elif SANITIZED:
     random_kills(15, 40)
     one_key_each(4, 10, 3)
