@@ -37,16 +37,23 @@ std::string abridged(std::string_view text) {
   return shown;
 }
 
-/// What the envelope does not hold. Nothing of an expired job, or of one at an older daemon.
-void append_request(std::string& out, client::DaemonClient& daemon, const std::string& id,
-                    client::Interrupt* interrupt) {
+/// What the envelope does not hold. Nothing of an expired job, or of one at an older daemon; where
+/// the daemon does not answer, the error.
+Result<std::string> request_rows(client::DaemonClient& daemon, const std::string& id,
+                                 client::Interrupt* interrupt) {
   const auto page =
       daemon.call("GET", job_target(id, "/result?part=request"), nullptr, kPromptlyMs, interrupt);
-  if (!page || !page->body.is_object()) return;
+  if (!page) {
+    const ErrorCode code = page.error().code;
+    if (code == ErrorCode::gone || code == ErrorCode::bad_request) return std::string();
+    return fail(page.error());
+  }
+  if (!page->body.is_object()) return std::string();
   const json::object& request = page->body.as_object();
-  out += fmt::format("request: {}\n", abridged(text_at(request, "text")));
+  std::string rows = fmt::format("request: {}\n", abridged(text_at(request, "text")));
   if (const json::value* seed = request.if_contains("seed"); seed && !seed->is_null())
-    out += fmt::format("seed: {}\n", to_json(*seed));
+    rows += fmt::format("seed: {}\n", to_json(*seed));
+  return rows;
 }
 
 int show(Context& context, const std::string& word) {
@@ -62,8 +69,9 @@ int show(Context& context, const std::string& word) {
   }
   std::string rows;
   append_rows(rows, "", context.with_own_next(*job));
-  append_request(rows, *daemon, *id, &context.interrupt());
-  context.out(rows);
+  const auto request = request_rows(*daemon, *id, &context.interrupt());
+  context.out(request ? rows + *request : rows);
+  if (!request) return context.failed(request.error());
   return kDone;
 }
 }  // namespace
