@@ -219,8 +219,10 @@ class WorkerGenerator::Supervisor {
     s.uptime_s = s.pid != 0 ? seconds_since(born_) : 0;
     if (s.state == GeneratorState::loading && s.uptime_s > kLongLoad)
       s.reason += fmt::format(" ({:.0f} s so far)", s.uptime_s);
-    if (const double left = Seconds(retry_at_ - now()).count(); s.pid == 0 && left > 0)
-      s.reason += fmt::format("; trying again in {:.0f} s", std::ceil(left));
+    if (s.state == GeneratorState::loading && s.pid == 0 && retry_at_ != Time{}) {
+      const double left = Seconds(retry_at_ - now()).count();
+      s.reason += fmt::format("; trying again in {:.0f} s", std::max(0.0, std::ceil(left)));
+    }
     const SpeedWatch::Speed speed = speed_.at(now());
     s.tokens_per_s = speed.now;
     s.usual_tokens_per_s = speed.usual;
@@ -467,8 +469,8 @@ class WorkerGenerator::Supervisor {
       // The program ran before: it is being replaced on the disk, or the machine is short of
       // something. Neither makes the model unusable.
       log_warn(spawned.error().message);
-      set_status(GeneratorState::loading, spawned.error().message);
-      pause(pause_after(rule_of(WorkerFault::crashed), ++quick_deaths_, options_.pause_scale));
+      pause(pause_after(rule_of(WorkerFault::crashed), ++quick_deaths_, options_.pause_scale),
+            spawned.error().message);
       return;
     }
     worker_.emplace(std::move(*spawned));
@@ -477,6 +479,7 @@ class WorkerGenerator::Supervisor {
     const std::lock_guard lock(status_mutex_);
     born_ = now();
     status_.device_lost = false;
+    retry_at_ = {};
     speed_.begin_anew();
     status_.pid = worker_->pid();
     status_.restarts = births_ - planned_births_;
@@ -490,10 +493,14 @@ class WorkerGenerator::Supervisor {
     status_.reason = std::move(reason);
   }
 
-  void pause(double seconds) {
+  /// No worker for so long, and why.
+  void pause(double seconds, std::string reason, bool device_lost = false) {
     next_birth_ = after(now(), seconds);
     const std::lock_guard lock(status_mutex_);
     retry_at_ = next_birth_;
+    status_.state = GeneratorState::loading;
+    status_.reason = std::move(reason);
+    status_.device_lost = device_lost;
   }
 
   /// The worker is of no use any more: ends it, tells everybody, plans the next one.
@@ -548,12 +555,8 @@ class WorkerGenerator::Supervisor {
       return;
     }
     quick_deaths_ = seconds_since(born_) >= kLongLife ? 1 : quick_deaths_ + 1;
-    {
-      const std::lock_guard lock(status_mutex_);
-      status_.device_lost = fault == WorkerFault::device_lost;
-    }
-    set_status(GeneratorState::loading, fmt::format("the engine {}", words));
-    pause(pause_after(rule, quick_deaths_, options_.pause_scale));
+    pause(pause_after(rule, quick_deaths_, options_.pause_scale),
+          fmt::format("the engine {}", words), fault == WorkerFault::device_lost);
   }
 
   void end_generations(WorkerFault fault) {

@@ -65,14 +65,14 @@ std::string refused(const char* what) {
 // connect and other families of sockets no socket leads anywhere. io_uring_setup is here because a
 // ring can open sockets that no filter sees.
 constexpr unsigned kRefused[] = {
-    __NR_connect,     __NR_ptrace,  __NR_process_vm_readv, __NR_process_vm_writev, __NR_bpf,
-    __NR_keyctl,      __NR_add_key, __NR_request_key,      __NR_io_uring_setup,
+    __NR_connect,     __NR_process_vm_readv, __NR_process_vm_writev, __NR_bpf,
+    __NR_keyctl,      __NR_add_key,          __NR_request_key,       __NR_io_uring_setup,
 #if defined(__NR_pidfd_getfd)
     __NR_pidfd_getfd,
 #endif
 };
-// A sanitizer starts its symbolizer when it reports.
-constexpr unsigned kRefusedPrograms[] = {__NR_execve, __NR_execveat};
+// A sanitizer starts its symbolizer when it reports, and looks for leaks by ptrace.
+constexpr unsigned kRefusedUnlessSanitized[] = {__NR_execve, __NR_execveat, __NR_ptrace};
 
 constexpr sock_filter load(std::size_t offset) {
   return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offset));
@@ -102,7 +102,7 @@ std::vector<sock_filter> filter() {
   for (const unsigned call : kRefused)
     refuse(call);
   if (!kSanitized)
-    for (const unsigned call : kRefusedPrograms)
+    for (const unsigned call : kRefusedUnlessSanitized)
       refuse(call);
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_socket, 0, 3));
   program.push_back(load(offsetof(seccomp_data, args[0])));  // the lower half: it is an int

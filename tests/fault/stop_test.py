@@ -83,13 +83,14 @@ def request(method, target, body=None):
 
 def under_load(daemon, rate):
     """20 jobs, and 200 readers: of their events, and of chat turns that run and that wait."""
+    # Jobs first: one that comes behind turns that wait does not start before them.
     jobs = [daemon.submit(f"job {k} [[stub tokens=220 think=20 rate={rate}]]").json["job_id"] for k in range(JOBS)]
-    streams = [Stream(daemon, request("GET", f"/v1/jobs/{jobs[k % JOBS]}/events"), "events") for k in range(STREAMS // 2)]
-    streams += [Stream(daemon, request("POST", "/v1/chat/completions", {
+    streams = [Stream(daemon, request("POST", "/v1/chat/completions", {
         "stream": True, "messages": [{"role": "user", "content": f"turn {k} [[stub tokens=4000 think=0 rate=50]]"}]}), "chat")
         for k in range(STREAMS - STREAMS // 2)]
+    wait_until(lambda: daemon.try_health().get("queue", {}).get("running", 0) >= JOBS + 8, 20, "20 jobs and 8 turns run")
+    streams += [Stream(daemon, request("GET", f"/v1/jobs/{jobs[k % JOBS]}/events"), "events") for k in range(STREAMS // 2)]
     wait_until(lambda: sum(bool(s.data) for s in streams) >= STREAMS // 2 + 8, 20, "the streams flow")
-    wait_until(lambda: daemon.try_health().get("queue", {}).get("running", 0) >= 28, 20, "20 jobs and 8 turns run")
     return jobs, streams
 
 
@@ -119,7 +120,7 @@ def stopped():
         with Daemon("--engine", "stub") as daemon:
             (daemon.home / "ponder.toml").write_text(CONFIG)
             daemon.start()
-            jobs, streams = under_load(daemon, 150)
+            jobs, streams = under_load(daemon, 100)
             time.sleep(0.1 * (k % 4))
             began = time.monotonic()
             if PLANTED == "kill_nine":
@@ -142,7 +143,7 @@ def hung_worker():
         with Daemon("--engine", "stub") as daemon:
             (daemon.home / "ponder.toml").write_text(CONFIG)
             daemon.start()
-            jobs, streams = under_load(daemon, 150)
+            jobs, streams = under_load(daemon, 100)
             os.kill(daemon.try_health()["engine"]["pid"], signal.SIGSTOP)
             began = time.monotonic()
             daemon.process.send_signal(signal.SIGTERM)
