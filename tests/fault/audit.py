@@ -4,6 +4,7 @@ A query names a promise and finds the rows that break it; `audit` runs them all,
 daemon that is dead or alive. The second half makes the stub's text again: a pure function of the
 prompt, written here from its description and not shared with the program.
 """
+import contextlib
 import hashlib
 import pathlib
 import sqlite3
@@ -61,6 +62,13 @@ QUERIES = {
     "a chunk is what was written":
         "select id, chunk.seq from job join chunk on chunk.job = job.seq where chunk.crc32 <> chunk_crc(job.seq, "
         "chunk.seq, chunk.attempt, channel, text, token_count, tokens)",
+    "a job is what was written": "select id, state from job where seal is not crc(JOB)",
+    "an event is what was written":
+        "select id, c.seq from job join state_change c on c.job = job.seq where c.crc32 is not crc(c.job, c.seq, "
+        "c.position, c.text_bytes, c.cut, c.state, c.reason, c.attempt, c.at_ms, c.note)",
+    "a request is what was written":
+        "select id, state from job join request on request.job = job.seq where request_crc32 is not "
+        "crc(request.job, body)",
     "a cancel outlasts everything":
         "select id, state from job where cancel_requested and state not in ('running', 'cancelled', 'expired')",
     "a failed job has its reason":
@@ -84,6 +92,25 @@ def chunk_crc(job, seq, attempt, channel, text, token_count, tokens):
     return zlib.crc32(head + text + tokens)
 
 
+def crc(*values):
+    """CRC-32 over types and values, as the seal of a row is made."""
+    parts = []
+    for value in values:
+        kind = {int: 1, float: 2, str: 3, bytes: 4, type(None): 5}[type(value)]
+        parts.append(number(kind))
+        if isinstance(value, int):
+            parts.append(number(value))
+        elif value is not None:
+            data = value.encode() if isinstance(value, str) else value
+            parts += [number(len(data)), data]
+    return zlib.crc32(b"".join(parts))
+
+
+def columns_under_seal(database):
+    """Of a job: all but the seal itself."""
+    return ", ".join(row[1] for row in database.execute("pragma table_info(job)") if row[1] != "seal")
+
+
 def text_hash(rows):
     """SHA-256 over the runs of one channel, each behind its letter."""
     digest, last = hashlib.sha256(), None
@@ -101,39 +128,33 @@ def connect(home):
     """The database, to be read: nothing is written to it, and no log is emptied."""
     database = sqlite3.connect(f"file:{pathlib.Path(home)}/ponder.db?mode=ro", uri=True, timeout=20)
     database.row_factory = sqlite3.Row
-    reader = sqlite3.connect(f"file:{pathlib.Path(home)}/ponder.db?mode=ro", uri=True, timeout=20)
     database.create_function("chunk_crc", 7, chunk_crc)
+    database.create_function("crc", -1, crc)
     database.create_function("text_hash", 1, lambda job: text_hash(
-        reader.execute("select channel, text from chunk where job = ? order by seq", (job,)).fetchall()))
+        database.execute("select channel, text from chunk where job = ? order by seq", (job,)).fetchall()))
     return database
 
 
-def find(home, name):
+def find(database, name):
     """The rows that break one promise."""
-    database = connect(home)
-    try:
-        return [tuple(row) for row in database.execute(QUERIES[name])]
-    finally:
-        database.close()
+    return [tuple(row) for row in database.execute(QUERIES[name].replace("JOB", columns_under_seal(database)))]
 
 
 def audit(home, when=""):
     """Runs the queries; every row found is a breach, at most three told of each. Returns the count."""
     found = 0
-    for name in QUERIES:
-        broken = find(home, name)
-        found += len(broken)
-        for row in broken[:3]:
-            check(False, f"{name}{when}: {row[0]} {row[1]}" + (f" ({len(broken)} rows)" if len(broken) > 3 else ""))
+    with contextlib.closing(connect(home)) as database:
+        for name in QUERIES:
+            broken = find(database, name)
+            found += len(broken)
+            for row in broken[:3]:
+                check(False, f"{name}{when}: {row[0]} {row[1]}" + (f" ({len(broken)} rows)" if len(broken) > 3 else ""))
     return found
 
 
 def rows(home, query="select * from job", values=()):
-    database = connect(home)
-    try:
+    with contextlib.closing(connect(home)) as database:
         return [dict(row) for row in database.execute(query, values)]
-    finally:
-        database.close()
 
 
 def stored_text(home, job_id):

@@ -81,6 +81,7 @@ def ten_thousand(orphans):
         daemon.stop()
         kinds = {"batch": "queued", "ask": "interrupted", "told": "queued", "cancelled": "cancelled"}
         with sqlite3.connect(daemon.home / "ponder.db") as db:
+            db.create_function("crc", -1, audit.crc)
             body = db.execute("select body from request limit 1").fetchone()[0]
             for n in range(orphans):
                 kind = list(kinds)[n % len(kinds)]
@@ -100,10 +101,16 @@ def ten_thousand(orphans):
                                "values (?, 0, 1, 1, ?, 0, x'', ?)",
                                (seq, text, audit.chunk_crc(seq, 0, 1, 1, text, 0, b"")))
             seals.seal(db)
+            orphan = "instance = 'dead'"
+            db.execute("update state_change set crc32 = crc(job, seq, position, text_bytes, cut, state, reason, attempt, "
+                       f"at_ms, note) where job in (select seq from job where {orphan})")
+            db.execute("update job set request_crc32 = (select crc(r.job, r.body) from request r where r.job = job.seq) "
+                       f"where {orphan}")
+            db.execute(f"update job set seal = crc({audit.columns_under_seal(db)}) where {orphan}")
         db.close()
         began = time.monotonic()
         daemon.start(wait_ready=False)
-        wait_until(lambda: daemon.try_health().get("state"), 6 if PLANTED else 30, "the daemon serves")
+        wait_until(lambda: daemon.try_health().get("state"), 3 if PLANTED else 30, "the daemon serves")
         took = time.monotonic() - began
         left = count(daemon, "instance = 'dead'")
         check(left == 0, f"one start moves every row of a dead daemon, {left} of {orphans} still say running")
@@ -124,7 +131,7 @@ def poison():
         bad = daemon.submit("bad [[stub fault=crash after=10 tokens=100 rate=200]]").json["job_id"]
         tasks = [f"good {n} [[stub tokens=30 think=5 rate=300]]" for n in range(20)]
         good = [daemon.submit(task).json["job_id"] for task in tasks]
-        job = daemon.wait_terminal(bad, 15)
+        job = daemon.wait_terminal(bad, 5 if PLANTED else 15)
         check((job["state"], job["reason"], job["attempt"]) == ("failed", "poison", 3),
               f"what kills the worker is poison after 3 attempts: {job['state']} {job['reason']} {job['attempt']}")
         done = 0
@@ -139,8 +146,9 @@ def poison():
 def nobodys_fault(rounds):
     with new_daemon("max_running_batch = 4\n") as daemon:
         daemon.start()
-        tasks = [f"innocent {n} [[stub tokens=600 think=20 rate=100]]" for n in range(4)]
-        ids = [daemon.submit(task).json["job_id"] for task in tasks]
+        tokens = 100 * rounds  # a round takes less than a second
+        tasks = [f"innocent {n} [[stub tokens={tokens} think=20 rate=100]]" for n in range(4)]
+        ids = [daemon.submit(task, max_answer_tokens=8000).json["job_id"] for task in tasks]
         for number in range(rounds):
             wait_until(lambda: count(daemon, "state = 'running'") == 4 and daemon.try_health()["state"] == "busy", 10,
                        "the jobs run")
@@ -165,8 +173,8 @@ def nobodys_fault(rounds):
         burnt = count(daemon, "deaths > 0")
         check(burnt == 0, f"what is nobody's fault costs no attempt, it cost {burnt} jobs one")
         for job_id, task in list(zip(ids, tasks))[2:] if not PLANTED else ():
-            job = daemon.wait_terminal(job_id, 30)
-            check(job["state"] == "completed" and daemon.text(job_id) == audit.pure_text(task, 600, 20)[1],
+            job = daemon.wait_terminal(job_id, 60)
+            check(job["state"] == "completed" and daemon.text(job_id) == audit.pure_text(task, tokens, 20)[1],
                   f"it completes: {job['state']} {job['reason']}")
         audit.audit(daemon.home, " after faults of nobody")
     figure(7, f"{rounds} SIGTERM and SIGKILL of the worker, a lost device, a stop: attempts counted", burnt, "0")

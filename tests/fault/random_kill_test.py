@@ -32,7 +32,7 @@ UNREACHABLE = (OSError, http.client.HTTPException, ValueError)
 ANSWERED = {200, 201}
 
 
-def new_daemon(at_once=8):
+def new_daemon(at_once=24):
     daemon = Daemon("--engine", "stub", environment=planted_sqlite(PLANTED if PLANTED not in PROXIED else None))
     settings = SETTINGS + f"max_running_batch = {at_once}\n"
     if PLANTED == "late_text":
@@ -68,7 +68,7 @@ class Client(threading.Thread):
         while not self.over.is_set():
             count += 1
             label = f"c{self.number}-{count}"
-            tokens, rate = (300, 600) if count % 5 == 0 else (6, 4000)
+            tokens, rate = (200, 600) if count % 8 == 0 else (6, 4000)
             task = f"job {label} [[stub tokens={tokens} think=4 rate={rate}]]"
             self.tasks[label] = (task, tokens)
             body = {"label": label, **({"idempotency_key": label} if self.with_key else {})}
@@ -202,6 +202,12 @@ def one_key_each(submitters, keys, kills):
         def send(number):
             order = list(range(keys))
             random.Random(SEED + number).shuffle(order)
+            while True:  # again and again, until the last kill
+                send_all(order)
+                if over.is_set():
+                    return
+
+        def send_all(order):
             for key in order:
                 while True:
                     try:
@@ -222,15 +228,16 @@ def one_key_each(submitters, keys, kills):
         for thread in threads:
             thread.start()
         killed = 0
-        while any(thread.is_alive() for thread in threads) and time.monotonic() < began + 900:
-            if killed < kills:
-                time.sleep(CHANCE.uniform(0.02, 0.15))
-                daemon.kill()
-                killed += 1
-                daemon.start(wait_ready=False)
-                up(daemon)
-            else:
-                time.sleep(0.02)
+        while killed < kills:
+            time.sleep(CHANCE.uniform(0.02, 0.15))
+            daemon.kill()
+            killed += 1
+            daemon.start(wait_ready=False)
+            up(daemon)
+        over.set()
+        for thread in threads:
+            thread.join(120)
+            check(not thread.is_alive(), "every submit has an answer")
         several = [key for key, found in ids.items() if len(found) != 1]
         check(not several, f"a key is one job, but {len(several)} of {keys} are not: {several[:3]}")
         stored = audit.rows(daemon.home, "select id from job")
@@ -311,7 +318,7 @@ def streams(rounds, at_once):
                 reader.start()
             wait_until(lambda: all(len(r.seen) > 1 for r in readers), 20, "every text has begun")
             time.sleep(CHANCE.uniform(0.3, 1.3))
-            of_worker = number % 3 == 2
+            of_worker = number % 2 == 1
             pid = daemon.try_health()["engine"]["pid"]
             killed_at = time.monotonic()
             if of_worker:
@@ -370,6 +377,6 @@ elif SANITIZED:
     one_key_each(4, 10, 3)
 else:
     random_kills(size(100, 500), size(1000, 10000))
-    one_key_each(size(10, 50), size(20, 200), size(5, 300))
-    streams(size(3, 15), size(12, 20))
+    one_key_each(size(10, 50), size(20, 200), size(10, 300))
+    streams(size(2, 15), size(16, 20))
 finish("random kills")
