@@ -2,6 +2,7 @@
 // The HTTP resources. Api joins admission (who may ask what) and the route table; each resource is
 // a free function in its own file. Handlers never block: they call the queue or the generator and
 // answer from the callback. Thread-safe; const after construction.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,15 +47,24 @@ struct Route {
 /// The table (routes.cc).
 const std::vector<Route>& routes();
 
+/// Keys and values of a body. 4,096 messages and 512 tools have a fifth of them; parsed, so many
+/// take about 30 MiB.
+constexpr std::size_t kMaxJsonValues = 250'000;
+
 class Api {
  public:
-  explicit Api(ApiServices services) : services_(std::move(services)) {}
+  explicit Api(ApiServices services) : services_(bounded(std::move(services))) {}
 
   /// For Server::start. The order of refusals: Host and Origin, the key, path, method, media type.
   std::optional<Response> admit(RequestHead& head) const;
   void handle(ExchangePtr exchange, std::string body) const;
 
  private:
+  static ApiServices bounded(ApiServices services) {
+    services.json_limits.max_values = std::min(services.json_limits.max_values, kMaxJsonValues);
+    return services;
+  }
+
   const ApiServices services_;
 };
 

@@ -270,6 +270,7 @@ void post_chat_completions(const ApiServices& services, ExchangePtr exchange, st
   if (!object) return exchange->respond(error_response(object.error()));
   std::string().swap(body);
   auto call = read_chat_call(*object);
+  json::object().swap(*object);
   if (!call) return exchange->respond(error_response(call.error()));
   std::make_shared<ChatTurn>(services, std::move(exchange), call->stream, call->include_usage,
                              call->request.sampling.top_logprobs.has_value())

@@ -130,6 +130,7 @@ void post_job(const ApiServices& services, ExchangePtr exchange, std::string bod
   if (!object) return exchange->respond(error_response(object.error()));
   std::string().swap(body);
   auto spec = jobs::parse_job_spec(*object);
+  json::object().swap(*object);
   if (!spec) return exchange->respond(error_response(spec.error()));
   // Not forgotten when the client goes away: it may have meant the job to stay.
   const std::string warning = spec->kind == jobs::Lane::batch ? services.restart_warning : "";

@@ -6,6 +6,8 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -25,18 +27,19 @@ class StrictHandler {
   using Code = boost::system::error_code;
 
   std::string problem;
+  std::size_t values_left = SIZE_MAX;
 
   bool on_document_begin(Code&) { return true; }
   bool on_document_end(Code&) { return true; }
-  bool on_object_begin(Code&) {
+  bool on_object_begin(Code& ec) {
     keys_.emplace_back();
-    return true;
+    return one_more(ec);
   }
   bool on_object_end(std::size_t, Code&) {
     keys_.pop_back();
     return true;
   }
-  bool on_array_begin(Code&) { return true; }
+  bool on_array_begin(Code& ec) { return one_more(ec); }
   bool on_array_end(std::size_t, Code&) { return true; }
   bool on_key_part(std::string_view s, std::size_t, Code&) {
     key_.append(s);
@@ -50,25 +53,32 @@ class StrictHandler {
       ec = boost::json::error::syntax;
     }
     key_.clear();
-    return fresh;
+    return fresh && one_more(ec);
   }
   bool on_string_part(std::string_view, std::size_t, Code&) { return true; }
-  bool on_string(std::string_view, std::size_t, Code&) { return true; }
+  bool on_string(std::string_view, std::size_t, Code& ec) { return one_more(ec); }
   bool on_number_part(std::string_view, Code&) { return true; }
-  bool on_int64(std::int64_t, std::string_view, Code&) { return true; }
-  bool on_uint64(std::uint64_t, std::string_view, Code&) { return true; }
+  bool on_int64(std::int64_t, std::string_view, Code& ec) { return one_more(ec); }
+  bool on_uint64(std::uint64_t, std::string_view, Code& ec) { return one_more(ec); }
   bool on_double(double d, std::string_view, Code& ec) {
-    if (std::isfinite(d)) return true;
+    if (std::isfinite(d)) return one_more(ec);
     problem = "a number is too large";
     ec = boost::json::error::syntax;
     return false;
   }
-  bool on_bool(bool, Code&) { return true; }
-  bool on_null(Code&) { return true; }
+  bool on_bool(bool, Code& ec) { return one_more(ec); }
+  bool on_null(Code& ec) { return one_more(ec); }
   bool on_comment_part(std::string_view, Code&) { return true; }
   bool on_comment(std::string_view, Code&) { return true; }
 
  private:
+  bool one_more(Code& ec) {
+    if (values_left-- > 0) return true;
+    problem = "it has too many values";
+    ec = boost::json::error::syntax;
+    return false;
+  }
+
   std::vector<std::set<std::string, std::less<>>> keys_;
   std::string key_;
 };
@@ -85,6 +95,59 @@ void write_double(std::string& out, double d) {
   if (shortest.find_first_of(".e") == std::string::npos) out += ".0";
 }
 
+/// How many bytes from `at` on surely need no escape: eight are looked at together, and the answer
+/// stops before the first eight that may hold one.
+std::size_t plain_bytes(std::string_view text, std::size_t at) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101u;
+  constexpr std::uint64_t kHigh = 0x8080808080808080u;
+  std::size_t i = at;
+  for (std::uint64_t eight = 0; text.size() - i >= sizeof eight; i += sizeof eight) {
+    std::memcpy(&eight, text.data() + i, sizeof eight);
+    const std::uint64_t quote = eight ^ (kOnes * '"');
+    const std::uint64_t backslash = eight ^ (kOnes * '\\');
+    const std::uint64_t found = ((eight - kOnes * ' ') & ~eight) | ((quote - kOnes) & ~quote) |
+                                ((backslash - kOnes) & ~backslash);
+    if ((found & kHigh) != 0) break;
+  }
+  return i - at;
+}
+
+/// Straight into `out`: a text of megabytes is not copied once more to be escaped.
+void write_text(std::string& out, std::string_view text) {
+  out += '"';
+  std::size_t plain = 0;  // where what needs no escape begins
+  for (std::size_t i = plain_bytes(text, 0); i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte >= ' ' && byte != '"' && byte != '\\') continue;
+    out.append(text, plain, i - plain);
+    plain = i + 1;
+    constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
+    constexpr std::string_view kLetters = "\"\\bfnrt";
+    if (const std::size_t at = kShort.find(text[i]); at != kShort.npos)
+      (out += '\\') += kLetters[at];
+    else
+      out += fmt::format("\\u{:04x}", byte);
+    i += plain_bytes(text, i + 1);
+  }
+  out.append(text, plain);
+  out += '"';
+}
+
+/// About as many bytes as write() will need, so that `out` grows once and not by doubling.
+std::size_t about_size(const json::value& value) {
+  std::size_t size = 8;
+  if (const json::object* object = value.if_object()) {
+    for (const auto& [key, member] : *object)
+      size += key.size() + 4 + about_size(member);
+  } else if (const json::array* array = value.if_array()) {
+    for (const json::value& item : *array)
+      size += 1 + about_size(item);
+  } else if (const json::string* text = value.if_string()) {
+    size += text->size() + text->size() / 64;
+  }
+  return size;
+}
+
 /// As deep as the value: what came from outside is bounded by JsonLimits::max_depth.
 void write(std::string& out, const json::value& value) {
   switch (value.kind()) {
@@ -93,7 +156,7 @@ void write(std::string& out, const json::value& value) {
       bool first = true;
       for (const auto& [key, member] : value.get_object()) {
         if (!std::exchange(first, false)) out += ',';
-        out += json::serialize(json::string_view(key));
+        write_text(out, key);
         out += ':';
         write(out, member);
       }
@@ -112,6 +175,8 @@ void write(std::string& out, const json::value& value) {
     }
     case json::kind::double_:
       return write_double(out, value.get_double());
+    case json::kind::string:
+      return write_text(out, value.get_string());
     default:
       out += json::serialize(value);
   }
@@ -128,12 +193,15 @@ Result<json::value> parse_json(std::string_view text, const JsonLimits& limits) 
   if (text.size() > limits.max_bytes)
     return fail(ErrorCode::too_large, fmt::format("{} bytes of JSON; at most {} are accepted",
                                                   text.size(), limits.max_bytes));
-  if (!is_valid_utf8(text)) return fail(ErrorCode::bad_request, "the JSON is not valid UTF-8");
   json::parse_options options;
   options.max_depth = limits.max_depth;
   boost::system::error_code ec;
   boost::json::basic_parser<StrictHandler> strict(options);
+  strict.handler().values_left = limits.max_values;
   const std::size_t used = strict.write_some(false, text.data(), text.size(), ec);
+  // The parser has found bad UTF-8 as any other fault; only here it needs a look of its own.
+  if (ec && !is_valid_utf8(text))
+    return fail(ErrorCode::bad_request, "the JSON is not valid UTF-8");
   if (ec == boost::json::error::too_deep)
     return fail(ErrorCode::bad_request,
                 fmt::format("the JSON is nested deeper than {} levels", limits.max_depth));
@@ -143,6 +211,7 @@ Result<json::value> parse_json(std::string_view text, const JsonLimits& limits) 
         ErrorCode::bad_request,
         fmt::format("not JSON: {} near byte {}", problem.empty() ? ec.message() : problem, used));
   }
+  options.allow_invalid_utf8 = true;  // there is none
   auto value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
   if (ec) return fail(ErrorCode::bad_request, "not JSON: " + ec.message());
   return value;
@@ -156,6 +225,7 @@ Result<json::object> parse_json_object(std::string_view text, const JsonLimits& 
 
 std::string to_json(const json::value& value) {
   std::string out;
+  out.reserve(about_size(value));
   write(out, value);
   return out;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // JSON from outside, bounded before it is parsed. Objects keep the order of their keys.
 #include <boost/json/value.hpp>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,8 @@ namespace json = boost::json;
 struct JsonLimits {
   std::size_t max_bytes = 32u << 20;
   std::size_t max_depth = 64;
+  /// Keys and values together. One takes 4 bytes of text and, parsed, some hundred of memory.
+  std::size_t max_values = SIZE_MAX;
 };
 
 /// Strict UTF-8 JSON: refuses text over the limits, invalid UTF-8, duplicate keys, trailing data

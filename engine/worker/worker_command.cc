@@ -5,6 +5,9 @@
 #if defined(__linux__)
 #include <sys/prctl.h>
 #endif
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <cstdlib>
@@ -61,6 +64,11 @@ void tie_to_parent(int parent) {
 }
 
 void confine(const WorkerArguments& arguments) {
+#if defined(__GLIBC__)
+  // Left to itself glibc raises this with the largest block that was freed, and keeps what a prompt
+  // of megabytes has left behind.
+  ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+#endif
   for (const std::string& problem : confine_process())
     log_warn(problem);
   std::uint64_t first = 0;

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/json/serialize.hpp>
+
 #include <limits>
+
+#include "engine/base/utf8.h"
 
 namespace ponder {
 namespace {
@@ -29,6 +33,26 @@ TEST(Json, WritesNumbersAsPeopleReadThem) {
     EXPECT_EQ(parse_json(to_json(json::value(d)))->as_double(), d);
 }
 
+// The slow twin is the library's own writer.
+TEST(Json, EscapesTextsAsTheLibraryDoes) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string one(1, static_cast<char>(byte));
+    EXPECT_EQ(to_json(json::value(one)), json::serialize(json::value(one))) << byte;
+    EXPECT_EQ(to_json(json::value("ab" + one + one + "c")),
+              json::serialize(json::value("ab" + one + one + "c")))
+        << byte;
+    all += one;
+  }
+  EXPECT_EQ(to_json(json::object{{all, all}}), json::serialize(json::object{{all, all}}));
+  for (std::size_t at = 0; at < 40; ++at)
+    for (const char c : {'"', '\\', '\n', '\x01', '\x1f', ' ', '!', '#', '\x7f', '\xe9'}) {
+      std::string text(40, '[');
+      text[at] = c;
+      EXPECT_EQ(to_json(json::value(text)), json::serialize(json::value(text))) << at;
+    }
+}
+
 TEST(Json, RefusesWhatBoostWouldSilentlyBend) {
   EXPECT_EQ(code_of(R"({"a":1,"a":2})"), ErrorCode::bad_request);
   EXPECT_EQ(code_of(R"({"n":1e400})"), ErrorCode::bad_request);
@@ -49,8 +73,37 @@ TEST(Json, BoundsSizeAndDepthBeforeAnyWork) {
   EXPECT_TRUE(parse_json(std::string(60, '[') + std::string(60, ']')));
 }
 
+// The parser's own judgement of UTF-8, in keys and in texts, against the plain one.
+TEST(Json, RefusesExactlyWhatIsNoUtf8) {
+  const auto agrees = [](const std::string& piece) {
+    for (const std::string& text : {"[\"ab" + piece + "cd\"]", "{\"ab" + piece + "cd\": 1}"})
+      if (parse_json(text).has_value() != is_valid_utf8(piece)) return false;
+    return true;
+  };
+  for (int first = 0x80; first < 0x100; ++first) {
+    EXPECT_TRUE(agrees({static_cast<char>(first)})) << first;
+    for (int second = 0x80; second < 0x100; ++second) {
+      const std::string two{static_cast<char>(first), static_cast<char>(second)};
+      EXPECT_TRUE(agrees(two)) << first << " " << second;
+      for (const std::string last : {"\x80", "\xbf", "\x80\x80", "\xbf\xbf", "\x80\xc0", "\xc0"})
+        EXPECT_TRUE(agrees(two + last)) << first << " " << second;
+    }
+  }
+  EXPECT_EQ(parse_json("[\"\xff\"]").error().message, "the JSON is not valid UTF-8");
+}
+
+TEST(Json, BoundsTheNumberOfKeysAndValuesBeforeAnyWork) {
+  JsonLimits limits;
+  limits.max_values = 6;
+  EXPECT_TRUE(parse_json(R"({"a": [1, "b", null]})", limits));  // 1 object, 1 key, 1 array, 3
+  for (const char* text :
+       {R"({"a": [1, "b", null, true]})", R"({"a": [1, 2.5, {}], "b": []})", "[[[[[[[]]]]]]]"})
+    EXPECT_EQ(code_of(text, limits), ErrorCode::bad_request) << text;
+}
+
 TEST(Json, FieldsNameTheFieldAndTheRange) {
-  const json::object o = parse_json(R"({"s":"x","i":3,"d":3.0,"h":3.5,"b":true,"n":null})")->as_object();
+  const json::object o =
+      parse_json(R"({"s":"x","i":3,"d":3.0,"h":3.5,"b":true,"n":null})")->as_object();
   EXPECT_EQ(string_field(o, "s").value(), "x");
   EXPECT_EQ(string_field(o, "n", "fallback").value(), "fallback");
   EXPECT_EQ(int_field(o, "i", 0, 0, 10).value(), 3);
