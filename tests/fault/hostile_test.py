@@ -25,8 +25,7 @@ SERVED_WITHIN_S = 5.0
 MEMORY_MIB = 64
 NOISE_FLOOR_S = 0.005  # a time slice; see http_slow_test.py
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-TEMPLATE_WITHIN_S = 0.1
-TEMPLATE_MIB = 16
+TEMPLATE_WITHIN_S = 0.1  # of the processor
 
 
 def chosen():
@@ -294,19 +293,20 @@ def hostile_templates():
             # A file with a broken template is refused, or rendering it is; or the text is small and right.
             check(code in (0, 1) and (code == 1 or len(out) < 1 << 20), f"template {name}: exit {code}, {len(out)} bytes")
             check(took - usual_s <= TEMPLATE_WITHIN_S, f"template {name}: {(took - usual_s) * 1000:.0f} ms more than a good one")
-            check(mib - usual_mib <= TEMPLATE_MIB, f"template {name}: {mib - usual_mib:.0f} MiB more than a good one")
+            check(mib - usual_mib <= MEMORY_MIB, f"template {name}: {mib - usual_mib:.0f} MiB more than a good one")
             slowest, most = max(slowest, took - usual_s), max(most, mib - usual_mib)
-    profile.figure("P19", f"{len(some)} hostile templates: longest, most memory over a good one", f"{slowest * 1000:.0f} ms, {most:.0f} MiB", "<= 100 ms, 16 MiB")
+    profile.figure("P19", f"{len(some)} hostile templates: longest, most memory over a good one", f"{slowest * 1000:.0f} ms, {most:.0f} MiB", "<= 100 ms of the processor, 64 MiB")
     check(not pathlib.Path("/tmp/ponder-pwned").exists(), "no template ran a command")
     for name, template in every[::12] if not profile.FULL else every:
         under_a_daemon(name, with_template(good, template))
 
 
 def run_measured(command, text):
-    """Exit code, stdout, seconds and the peak memory in MiB of one run."""
-    script = ("import resource,subprocess,sys,time\nt=time.monotonic()\n"
+    """Exit code, stdout, seconds of the processor and the peak memory in MiB of one run."""
+    script = ("import resource,subprocess,sys\n"
               "p=subprocess.run(sys.argv[1:],stdin=sys.stdin,capture_output=True,timeout=60)\n"
-              "sys.stdout.buffer.write(p.stdout); print(p.returncode, time.monotonic()-t, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss/1024, file=sys.stderr)")
+              "u=resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+              "sys.stdout.buffer.write(p.stdout); print(p.returncode, u.ru_utime+u.ru_stime, u.ru_maxrss/1024, file=sys.stderr)")
     done = subprocess.run([sys.executable, "-c", script, *command], input=text.encode(), capture_output=True, timeout=90)
     code, took, mib = done.stderr.decode().split()[-3:]
     return int(code), done.stdout, float(took), float(mib)

@@ -75,21 +75,23 @@ class ProcessWatch:
     def run(self):
         while not self.over.wait(0.02):
             for pid in our_processes(self.home):
+                program = b""
                 for what in ("cmdline", "environ"):
                     try:
                         data = pathlib.Path(f"/proc/{pid}/{what}").read_bytes()
                     except OSError:
                         continue
-                    program = data.split(b"\0")[0] if what == "cmdline" else b""
+                    program = program or os.path.basename(data.split(b"\0")[0])
                     if (pid, what, data) in self.seen:
                         continue
                     self.seen.add((pid, what, data))
                     looked_at["processes"] += 1
                     # What the user types after `ponder` is the user's, and so is the environment that a
                     # program was started in; what the daemon hands on is ours.
-                    if what == "cmdline" and os.path.basename(program) == b"ponder":
+                    if what == "cmdline" and program == b"ponder":
                         continue
-                    if what == "environ" and pid in self.started_by_harness():
+                    # A child that has not called exec yet looks like the ponderd that it comes from.
+                    if what == "environ" and (program == b"ponderd" or pid in self.started_by_harness()):
                         continue
                     look(f"{what} of process {pid} ({data[:40]!r})", data)
 
