@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import harness
 from harness import PLANTED, Daemon, Mcp, PlantingProxy, UnixConnection, check, finish, os, wait_until
-from profile import ahead_of_others, figure, size
+from profile import ahead_of_others, figure, size, sync_factor
 
 WAITS = size(300, 2000)
 LOAD_S = size(6, 300)
@@ -178,7 +178,7 @@ class Load:
                     self.ids.append(json.loads(data)["job_id"])
                 else:
                     self.errors.append((reply.status, data[:200]))
-            time.sleep(2)
+            time.sleep(size(1, 2))
 
     def prober(self):
         """From a submit to the first chunk at its reader."""
@@ -211,6 +211,7 @@ def under_load(daemon, socket):
     streams = [daemon.submit(f"stream {n} [[stub tokens={int((LOAD_S + BOUNDS[1] + 20) * 20)} think=20 rate=20]]").json["job_id"] for n in range(STREAMS)]
     for job_id in streams:  # from here on their state and phase stay as they are
         wait_until(lambda: daemon.job(job_id)["phase"] == "answering", 10, "a stream answers")
+    factor = sync_factor(daemon.home)
     load = Load(daemon)
     clients = waits(socket, jobs=streams, still=streams, seconds=LOAD_S, again=True, kill=0.5)
     threads = [threading.Thread(target=load.submitter, args=(n,), daemon=True) for n in range(SUBMITTERS)]
@@ -234,11 +235,12 @@ def under_load(daemon, socket):
     first = statistics.quantiles(load.first_ms, n=100)[98]
     check(not load.errors, f"{len(load.errors)} errors under load, such as {load.errors[:2]}")
     check(busy == 0, f"the database was busy {busy} times")
-    check(p99 <= SUBMIT_MS, f"p99 of {len(load.submit_ms)} submits is {p99:.0f} ms")
+    submit_ms = SUBMIT_MS * max(factor, sync_factor(daemon.home))
+    check(p99 <= submit_ms, f"p99 of {len(load.submit_ms)} submits is {p99:.0f} ms")
     check(first <= FIRST_MS, f"p99 of {len(load.first_ms)} first chunks is {first:.0f} ms")
     check(report["killed"] > report["begun"] / 4, f"{report['killed']} of {report['begun']} clients were killed")
     figure("P16", f"{WAITS} waits at once, late, p100 of {report['answered']}, ms", f"{report['late_ms']:.0f}", f"<= {LATE_MS}")
-    figure("P16", f"submit p99 of {len(load.submit_ms)}, ms", f"{p99:.0f}", f"<= {SUBMIT_MS}")
+    figure("P16", f"submit p99 of {len(load.submit_ms)}, ms", f"{p99:.0f}", f"<= {submit_ms:.0f}")
     figure("P16", f"first chunk p99 of {len(load.first_ms)}, ms", f"{first:.0f}", f"<= {FIRST_MS}")
     figure("P16", "errors and busy databases seen", len(load.errors) + busy, 0)
 

@@ -6,6 +6,8 @@ the FIGURE lines of all harnesses into the table of docs/reliability.md.
 import os
 import pathlib
 import sys
+import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 FULL = os.environ.get("PONDER_SOAK") == "1"
@@ -28,3 +30,18 @@ def ahead_of_others():
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except (OSError, AttributeError):
         pass
+
+
+def sync_factor(directory, quiet_ms=5):
+    """How many times slower than `quiet_ms` the slowest of a hundred syncs on this disk is, at least 1.
+    Bounds on what waits for the disk speak of one that syncs within 5 ms, which a disk that others
+    use at the same time does not."""
+    slowest = 0.0
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(100):
+            file.write(bytes(4096))
+            file.flush()
+            began = time.monotonic()
+            os.fdatasync(file.fileno())
+            slowest = max(slowest, (time.monotonic() - began) * 1000)
+    return max(1.0, slowest / quiet_ms)
