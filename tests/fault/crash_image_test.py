@@ -22,7 +22,7 @@ import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from disk_model import Disk, Trace, strace
-from harness import PLANTED, TERMINAL, Daemon, UnixConnection, breaches, check, finish, os, planted_sqlite, wait_until
+from harness import PLANTED, TERMINAL, Daemon, UnixConnection, breaches, check, finish, os, planted_sqlite
 from profile import ahead_of_others, figure, size
 
 IMAGES = size(70, 1100) if not PLANTED else 40  # of each workload

@@ -8,7 +8,6 @@
 
 P6, P16. Planted: late_waits (a proxy holds every tenth answer to a wait back for half a second).
 """
-import http.client
 import json
 import pathlib
 import sqlite3
@@ -19,7 +18,6 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-import harness
 from harness import PLANTED, Daemon, Mcp, PlantingProxy, UnixConnection, check, finish, os, wait_until
 from profile import ahead_of_others, figure, size, sync_factor
 
