@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "engine/base/unique_fd.h"
@@ -15,7 +16,8 @@
 namespace ponder::jobs {
 namespace {
 
-constexpr std::size_t kPage = 4096;  // every database of ours has this size
+constexpr std::size_t kPage = 4096;         // every database of ours has this size
+constexpr std::uint32_t kFormat = 3007000;  // of the log and its index
 constexpr std::size_t kHeader = 32;
 constexpr std::size_t kFrameHeader = 24;
 constexpr std::size_t kFrame = kFrameHeader + kPage;
@@ -117,12 +119,8 @@ void look_behind(const LogFile& log, std::int64_t number, const unsigned char* s
     }
   }
 }
-}  // namespace
-
-Result<LogState> check_log(const std::filesystem::path& file) {
+LogState check_frames(LogFile& log) {
   LogState state;
-  LogFile log(file);
-  if (!log.is_open() || !log.begin()) return state;
   Frame frame;
   if (!log.header_holds()) {
     // SQLite takes such a log for empty. Frames that follow from each other say that it was not.
@@ -152,6 +150,50 @@ Result<LogState> check_log(const std::filesystem::path& file) {
   return state;
 }
 
+/// What SQLite's shared memory said when its last user ended: its layout is that of
+/// sqlite.org/walformat.html, 2, in the byte order of the machine.
+struct Index {
+  std::int64_t committed = 0;  ///< frames
+  std::int64_t moved = 0;      ///< of them already in the database file
+  std::array<unsigned char, 8> salts{};
+};
+std::optional<Index> read_index(const std::filesystem::path& file) {
+  std::array<unsigned char, 100> bytes{};
+  const RawFile raw(file, RawFile::Kind::log);
+  if (!raw.read(0, bytes.data(), bytes.size())) return std::nullopt;
+  const bool big = std::endian::native == std::endian::big;
+  const auto number = [&](std::size_t at) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, &bytes[at], sizeof value);
+    return value;
+  };
+  const Sum sum = add({}, bytes.data(), 40, big);
+  if (number(0) != kFormat || std::memcmp(&bytes[0], &bytes[48], 48) != 0 || number(40) != sum.a ||
+      number(44) != sum.b)
+    return std::nullopt;
+  Index index{number(16), number(96), {}};
+  std::memcpy(index.salts.data(), &bytes[32], 8);
+  return index;
+}
+}  // namespace
+
+Result<LogState> check_log(const std::filesystem::path& file, const std::filesystem::path& index) {
+  LogFile log(file);
+  const std::optional<Index> known = read_index(index);
+  LogState state;
+  if (!log.is_open() || !log.begin()) {
+    if (known && known->committed > known->moved) state.verdict = LogState::Verdict::cut;
+    return state;
+  }
+  state = check_frames(log);
+  if (state.verdict == LogState::Verdict::damaged || !known || !log.header_holds() ||
+      std::memcmp(known->salts.data(), log.salts(), 8) != 0)
+    return state;
+  state.verdict = known->committed > state.frames ? LogState::Verdict::cut
+                                                  : LogState::Verdict::whole;  // a crash's remains
+  return state;
+}
+
 Result<void> mend_log(const std::filesystem::path& file) {
   const UniqueFd out(::open(file.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
   const auto write = [&](std::int64_t offset, const unsigned char* bytes, std::size_t size) {
@@ -167,7 +209,7 @@ Result<void> mend_log(const std::filesystem::path& file) {
     const bool big = log.big();
     unsigned char* header = log.header();
     put_big_endian(header, 0x377f0682u | (big ? 1u : 0u));
-    put_big_endian(header + 4, 3007000);
+    put_big_endian(header + 4, kFormat);
     put_big_endian(header + 8, kPage);
     Frame second;
     const bool two = log.frame(1, second);
@@ -178,7 +220,7 @@ Result<void> mend_log(const std::filesystem::path& file) {
     if (!write(0, header, kHeader))
       return fail(ErrorCode::storage, fmt::format("cannot write {}", file.string()));
   }
-  TRY(const LogState state, check_log(file));
+  const LogState state = check_frames(log);
   const std::int64_t last = state.frames + state.lost_frames;  // the damaged one counts as well
   Sum sum = log.first_sum();
   for (std::int64_t n = 0; n <= last && log.frame(n, frame); ++n) {

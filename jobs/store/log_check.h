@@ -11,18 +11,20 @@
 namespace ponder::jobs {
 
 struct LogState {
-  /// whole: nothing is missed. torn: the last write is not whole, as a crash leaves it (or damage
-  /// to that very write; the two look the same). damaged: whole commits lie behind a frame that
+  /// whole: nothing is missed. torn: the last write is not whole, as a crash leaves it or damage to
+  /// that very write; the index of the log (-shm) would tell them apart, and is not there. cut: the
+  /// index knows of commits that are not in the log. damaged: whole commits lie behind a frame that
   /// does not hold.
-  enum class Verdict { whole, torn, damaged };
+  enum class Verdict { whole, torn, cut, damaged };
   Verdict verdict = Verdict::whole;
   std::int64_t frames = 0;       ///< that SQLite will replay or skip as uncommitted
   std::int64_t lost_frames = 0;  ///< behind the one that does not hold, each whole
   std::int64_t lost_commits = 0;
 };
 
-/// A log that is not there, that cannot be read, or that is empty, is whole.
-Result<LogState> check_log(const std::filesystem::path& log);
+/// `index` may be missing: a power cut leaves any of its states. A log that is not there, that
+/// cannot be read, or that is empty, is whole.
+Result<LogState> check_log(const std::filesystem::path& log, const std::filesystem::path& index);
 
 /// Makes the frames behind the damaged one count again, by new checksums all along. The damaged one
 /// counts as well: what is wrong in it is then damage to a page, found by other means. For a copy.

@@ -101,7 +101,7 @@ class OfflineCheck {
             fmt::format("{} is open to other users (mode {:o})", path.string(), s.st_mode & 0777),
             fmt::format("chmod {} {}", directory ? "700" : "600", path.string()));
     }
-    const auto log = check_log(log_of(file_));
+    const auto log = check_log(log_of(file_), log_index_of(file_));
     const std::int64_t bytes = file_bytes(log_of(file_));
     if (!log)
       say("log", "fail", log.error().message);
@@ -110,6 +110,8 @@ class OfflineCheck {
           fmt::format("it does not hold at frame {}; {} whole commits lie behind it",
                       log->frames + 1, log->lost_commits),
           kMendHint);
+    else if (log->verdict == LogState::Verdict::cut)
+      say("log", "note", "its end is missing: jobs that were accepted last may not be known");
     else if (log->verdict == LogState::Verdict::torn)
       say("log", "note", "its last write is not whole, as a crash leaves it");
     else

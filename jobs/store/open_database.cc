@@ -67,6 +67,18 @@ std::string what_of(const std::string& message) {
   return at == std::string::npos ? "its structure" : message.substr(at + 9);
 }
 
+/// What people should know of a log that ends too early; nothing can be saved of what is missing.
+std::string note_of(const LogState& log) {
+  if (log.verdict == LogState::Verdict::torn)
+    return "the last write before the daemon ended was not whole and is gone: a job that was "
+           "accepted in that moment may not be known";
+  if (log.verdict == LogState::Verdict::cut)
+    return "the end of the log of the job database is missing, by a power cut or because it was "
+           "removed: jobs that were accepted last may not be known, and ends that came last are "
+           "worked out again";
+  return {};
+}
+
 /// Whether a file that says it is ours has what the header of a database of ours always has. SQLite
 /// would take some of it for that of a newer SQLite's file, and refuse.
 bool header_holds(const RawFile& file) {
@@ -101,7 +113,7 @@ Result<Files> look_at(const fs::path& file) {
     files.is_new = true;
     return files;
   }
-  TRY(files.log, check_log(log_of(file)));
+  TRY(files.log, check_log(log_of(file), log_index_of(file)));
   const std::string name = file.filename().string();
   if (!there && logged)
     files.damage = name + " is missing beside its log";
@@ -150,12 +162,8 @@ Result<OpenedDatabase> open_database(const fs::path& file, const OpenRequest& re
         db->set_patience(kBusyMs);
         fs::remove(birth_mark(path), ec);
         OpenedDatabase out{std::move(*db), *checked, {}};
-        if (log.verdict == LogState::Verdict::torn && !rebuilt) {
-          out.note =
-              "the last write before the daemon ended was not whole and is gone: a job that was "
-              "accepted in that moment may not be known";
-          log_warn(out.note);
-        }
+        if (!rebuilt) out.note = note_of(log);
+        if (!out.note.empty()) log_warn(out.note);
         return out;
       }
       checked = fail(migrated.error());
