@@ -2,9 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <boost/json/basic_parser_impl.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <boost/json/value_stack.hpp>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -16,8 +17,9 @@
 namespace ponder {
 namespace {
 
-/// Walks the parsed text once more for what Boost accepts and we do not: infinities (1e400) and
-/// duplicate keys, of which it silently keeps the last.
+/// Builds the value, as the library's own handler does, and refuses what that would accept:
+/// infinities (1e400), duplicate keys, of which it silently keeps the last, and more values than
+/// are wanted.
 class StrictHandler {
  public:
   static constexpr std::size_t max_object_size = std::size_t(-1);
@@ -29,20 +31,28 @@ class StrictHandler {
   std::string problem;
   std::size_t values_left = SIZE_MAX;
 
+  StrictHandler() { stack_.reset(); }
+  json::value release() { return stack_.release(); }
+
   bool on_document_begin(Code&) { return true; }
   bool on_document_end(Code&) { return true; }
   bool on_object_begin(Code& ec) {
     keys_.emplace_back();
     return one_more(ec);
   }
-  bool on_object_end(std::size_t, Code&) {
+  bool on_object_end(std::size_t n, Code&) {
     keys_.pop_back();
+    stack_.push_object(n);
     return true;
   }
   bool on_array_begin(Code& ec) { return one_more(ec); }
-  bool on_array_end(std::size_t, Code&) { return true; }
+  bool on_array_end(std::size_t n, Code&) {
+    stack_.push_array(n);
+    return true;
+  }
   bool on_key_part(std::string_view s, std::size_t, Code&) {
     key_.append(s);
+    stack_.push_chars(s);
     return true;
   }
   bool on_key(std::string_view s, std::size_t, Code& ec) {
@@ -53,21 +63,41 @@ class StrictHandler {
       ec = boost::json::error::syntax;
     }
     key_.clear();
+    stack_.push_key(s);
     return fresh && one_more(ec);
   }
-  bool on_string_part(std::string_view, std::size_t, Code&) { return true; }
-  bool on_string(std::string_view, std::size_t, Code& ec) { return one_more(ec); }
+  bool on_string_part(std::string_view s, std::size_t, Code&) {
+    stack_.push_chars(s);
+    return true;
+  }
+  bool on_string(std::string_view s, std::size_t, Code& ec) {
+    stack_.push_string(s);
+    return one_more(ec);
+  }
   bool on_number_part(std::string_view, Code&) { return true; }
-  bool on_int64(std::int64_t, std::string_view, Code& ec) { return one_more(ec); }
-  bool on_uint64(std::uint64_t, std::string_view, Code& ec) { return one_more(ec); }
+  bool on_int64(std::int64_t i, std::string_view, Code& ec) {
+    stack_.push_int64(i);
+    return one_more(ec);
+  }
+  bool on_uint64(std::uint64_t u, std::string_view, Code& ec) {
+    stack_.push_uint64(u);
+    return one_more(ec);
+  }
   bool on_double(double d, std::string_view, Code& ec) {
+    stack_.push_double(d);
     if (std::isfinite(d)) return one_more(ec);
     problem = "a number is too large";
     ec = boost::json::error::syntax;
     return false;
   }
-  bool on_bool(bool, Code& ec) { return one_more(ec); }
-  bool on_null(Code& ec) { return one_more(ec); }
+  bool on_bool(bool b, Code& ec) {
+    stack_.push_bool(b);
+    return one_more(ec);
+  }
+  bool on_null(Code& ec) {
+    stack_.push_null();
+    return one_more(ec);
+  }
   bool on_comment_part(std::string_view, Code&) { return true; }
   bool on_comment(std::string_view, Code&) { return true; }
 
@@ -79,6 +109,7 @@ class StrictHandler {
     return false;
   }
 
+  json::value_stack stack_;
   std::vector<std::set<std::string, std::less<>>> keys_;
   std::string key_;
 };
@@ -112,24 +143,46 @@ std::size_t plain_bytes(std::string_view text, std::size_t at) {
   return i - at;
 }
 
+/// What follows the backslash for each byte, or 0 where there is none.
+constexpr std::array<char, 256> kEscapes = [] {
+  std::array<char, 256> table{};
+  for (int byte = 0; byte < ' '; ++byte)
+    table[static_cast<std::size_t>(byte)] = 'u';
+  constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
+  constexpr std::string_view kLetters = "\"\\bfnrt";
+  for (std::size_t i = 0; i < kShort.size(); ++i)
+    table[static_cast<unsigned char>(kShort[i])] = kLetters[i];
+  return table;
+}();
+
+/// At most eight bytes, one by one: those that stopped plain_bytes(), or the last of a text.
+void write_escaped(std::string& out, std::string_view few) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  char escaped[8 * 6];
+  std::size_t n = 0;
+  for (const char c : few) {
+    const auto byte = static_cast<unsigned char>(c);
+    const char letter = kEscapes[byte];
+    if (letter != 0) escaped[n++] = '\\';
+    escaped[n++] = letter != 0 ? letter : c;
+    if (letter != 'u') continue;
+    for (const char digit : {'0', '0', kDigits[byte / 16], kDigits[byte % 16]})
+      escaped[n++] = digit;
+  }
+  out.append(escaped, n);
+}
+
 /// Straight into `out`: a text of megabytes is not copied once more to be escaped.
 void write_text(std::string& out, std::string_view text) {
   out += '"';
-  std::size_t plain = 0;  // where what needs no escape begins
-  for (std::size_t i = plain_bytes(text, 0); i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte >= ' ' && byte != '"' && byte != '\\') continue;
-    out.append(text, plain, i - plain);
-    plain = i + 1;
-    constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
-    constexpr std::string_view kLetters = "\"\\bfnrt";
-    if (const std::size_t at = kShort.find(text[i]); at != kShort.npos)
-      (out += '\\') += kLetters[at];
-    else
-      out += fmt::format("\\u{:04x}", byte);
-    i += plain_bytes(text, i + 1);
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t plain = plain_bytes(text, i);
+    out.append(text, i, plain);
+    i += plain;
+    const std::string_view few = text.substr(i, 8);
+    write_escaped(out, few);
+    i += few.size();
   }
-  out.append(text, plain);
   out += '"';
 }
 
@@ -211,10 +264,9 @@ Result<json::value> parse_json(std::string_view text, const JsonLimits& limits) 
         ErrorCode::bad_request,
         fmt::format("not JSON: {} near byte {}", problem.empty() ? ec.message() : problem, used));
   }
-  options.allow_invalid_utf8 = true;  // there is none
-  auto value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
-  if (ec) return fail(ErrorCode::bad_request, "not JSON: " + ec.message());
-  return value;
+  if (used < text.size())
+    return fail(ErrorCode::bad_request, fmt::format("not JSON: extra data near byte {}", used));
+  return strict.handler().release();
 }
 
 Result<json::object> parse_json_object(std::string_view text, const JsonLimits& limits) {
