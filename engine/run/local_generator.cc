@@ -116,10 +116,7 @@ class LocalGenerator::Impl {
  private:
   /// Up to here a prompt that does not fit is counted exactly, which is what a client needs to cut
   /// its history; beyond it the refusal names what has been counted so far.
-  std::size_t most_counted() const {
-    constexpr std::size_t kAtLeast = 8192;
-    return 2 * static_cast<std::size_t>(loaded_.model->n_ctx()) + kAtLeast;
-  }
+  std::size_t most_counted() const { return 2 * static_cast<std::size_t>(loaded_.model->n_ctx()); }
 
   void stop(bool& flag, std::condition_variable& wake_up, std::thread& thread) {
     {
