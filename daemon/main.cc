@@ -105,6 +105,7 @@ std::unique_ptr<Generator> make_generator(const Config& config,
   if (settings.host_state_mib >= 0) options.host_state_mib = settings.host_state_mib;
   if (settings.worker_memory_mib >= 0) options.memory_mib = settings.worker_memory_mib;
   options.sequences = config.jobs.max_running_batch + config.jobs.max_running_interactive;
+  if (settings.context_mib >= 0) options.context_mib = settings.context_mib;
   if (settings.speculation == "off")
     options.spec = 0;
   else if (settings.speculation != "adaptive")

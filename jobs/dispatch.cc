@@ -173,7 +173,7 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   // A worker that died or was replaced said nothing whole: what did not come again still holds.
   const bool came_whole = ended.finish != Finish::worker_died &&
                           ended.finish != Finish::worker_killed && ended.finish != Finish::failed &&
-                          ended.finish != Finish::cancelled;
+                          ended.finish != Finish::cancelled && ended.finish != Finish::no_memory;
   if (came_whole && job.take_end().differs) cut(job);
   tell(job);
   Usage usage = ended.usage;
@@ -181,10 +181,11 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   usage.answer_tokens = std::max(usage.answer_tokens, job.answer_tokens());
   note_usage(job.row().facts, usage);
   if (ended.forced_answer) job.row().facts["forced_answer"] = true;
+  job.memory_bytes = ended.finish == Finish::no_memory ? bytes_needed(ended) : 0;
   job.stop_clock(now());
   job.leave = judge(job.row(), {ended.finish, ended.error, job.intent}, job.text(), job.schema,
                     options_.max_attempts);
-  if (job.leave->state == State::queued && ended.error &&
+  if (job.leave->state == State::queued && ended.finish == Finish::failed && ended.error &&
       ended.error->code == ErrorCode::out_of_memory)
     job.row().facts[kRanOutOfMemory] = true;
   job.leave->note = join_notes(job.row().note, job.leave->note);
@@ -224,14 +225,20 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
   const JobRow before = job.row();
   const std::int64_t waits_since_ms = job.waits_since_ms;
   const std::int64_t run_ms = job.run_ms(now());
+  const bool yielded = job.intent == Intent::yield;
+  const std::uint64_t bytes = job.memory_bytes;
   const auto changes = job.changes();
   const std::int64_t text_bytes = job.text().size();
   forget_running(job);
   if (change.state == State::queued) {
     auto row = store_->find(id);
-    if (row && *row && (*row)->state == State::queued)
-      enqueue(std::move(**row), waits_since_ms);
-    hold_until_ms_ = now() + kHoldMs;
+    if (row && *row && (*row)->state == State::queued) {
+      // By its age it would go before the ask again for which it made room.
+      enqueue(std::move(**row), yielded ? now() : waits_since_ms);
+      waiting_.at(id).bytes = bytes;
+      waiting_.at(id).yielded = yielded;
+    }
+    if (!yielded) hold_until_ms_ = now() + kHoldMs;
   } else {
     if (change.state == State::completed) times_.add(before.lane, before.effort_requested, run_ms);
     streams_.end(id, EventStreams::position_of(changes, text_bytes), [&] {

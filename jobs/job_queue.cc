@@ -41,11 +41,11 @@ Result<std::unique_ptr<JobQueue>> JobQueue::open(Options options, Generator& gen
   return std::unique_ptr<JobQueue>(std::move(actor));
 }
 
-void QueueActor::Door::post(std::function<void(QueueActor&)> message) {
+bool QueueActor::Door::post(std::function<void(QueueActor&)> message) {
   const std::lock_guard lock(mutex);
-  if (!actor) return;
+  if (!actor) return false;
   QueueActor* target = actor;
-  target->thread_.post([target, message = std::move(message)] { message(*target); });
+  return target->thread_.post([target, message = std::move(message)] { message(*target); });
 }
 
 QueueActor::QueueActor(Options options, Generator& generator, const Clock& clock,
@@ -320,8 +320,8 @@ void QueueActor::begin_stop(std::shared_ptr<std::promise<void>> stopped) {
     thread_.cancel(submit.timer);
     if (calls_.close(submit.call)) submit.done(fail(stopping_error()));
   }
-  for (const auto& [turn, generation] : running_turns_)
-    generator_.cancel(generation);
+  for (const auto& [call, turn] : running_turns_)
+    generator_.cancel(turn.generation);
   std::vector<RunningJob*> jobs;
   for (const auto& [id, job] : running_)
     jobs.push_back(job.get());

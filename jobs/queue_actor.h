@@ -39,7 +39,8 @@ class QueueActor final : public JobQueue {
   struct Door {
     std::mutex mutex;
     QueueActor* actor = nullptr;
-    void post(std::function<void(QueueActor&)> message);
+    /// False: the queue is gone.
+    bool post(std::function<void(QueueActor&)> message);
   };
 
   QueueActor(Options options, Generator& generator, const Clock& clock,
@@ -72,17 +73,29 @@ class QueueActor final : public JobQueue {
   void on_ended(GenerationId generation, const Ended& ended);
   void on_planned(std::uint64_t pending, Result<PromptPlan> plan);
   void on_turn_ended(CallId turn);
+  /// There was no memory for it beside what runs: it waits again.
+  void on_turn_refused(CallId turn, GenerationRequest request, std::shared_ptr<OutputSink> sink,
+                       std::uint64_t bytes);
 
  private:
   struct WaitingJob {
     JobRow row;
     std::int64_t since_ms = 0;  ///< steady
+    std::uint64_t bytes = 0;    ///< of memory, as the engine has said; 0: as it was planned
+    bool yielded = false;       ///< it ran and made room for an ask
   };
   struct Turn {
     GenerationRequest request;
     std::shared_ptr<OutputSink> sink;
     std::pair<std::int64_t, std::uint64_t> order;
     std::int64_t since_ms = 0;
+    std::uint64_t bytes = 0;  ///< as of a WaitingJob
+  };
+  struct RunningTurn {
+    GenerationId generation = 0;
+    std::pair<std::int64_t, std::uint64_t> order;
+    std::int64_t since_ms = 0;
+    bool cancelled = false;
   };
   struct PendingSubmit {
     CallId call = 0;
@@ -139,6 +152,9 @@ class QueueActor final : public JobQueue {
   bool trial_goes_on();
   void poll_later(std::int64_t delay_ms);
   void enqueue(JobRow row, std::optional<std::int64_t> since_ms = {});
+  Room room(const GeneratorStatus& engine) const;
+  static std::uint64_t bytes_of(const JobRow& row, const ContextMemory& memory);
+  void make_room(std::uint64_t bytes, std::uint64_t free, const ContextMemory& memory);
   bool start_job(const std::string& id, const GeneratorStatus& engine);
   Result<void> give_up_damaged(const JobRow& row, const StoredText& kept);
   Resumed begin_of(StoredRequest& request, const StoredText& kept, bool same_model);
@@ -204,7 +220,7 @@ class QueueActor final : public JobQueue {
   std::unordered_map<GenerationId, std::string> generations_;
   std::map<GenerationId, Lane> detached_;  ///< given up by us, not yet ended by the generator
   std::map<CallId, Turn> waiting_turns_;
-  std::map<CallId, GenerationId> running_turns_;
+  std::map<CallId, RunningTurn> running_turns_;
   std::map<std::uint64_t, PendingSubmit> pending_submits_;
   std::uint64_t next_pending_ = 1;
   std::map<std::string, std::vector<Waiter>> waiters_;
@@ -213,7 +229,8 @@ class QueueActor final : public JobQueue {
   RunTimes times_;
   std::uint64_t turn_count_ = 0;
   std::int64_t last_seq_ = 0;
-  std::string engine_reason_;  ///< why nothing starts; empty: it does
+  std::string engine_reason_;                     ///< why nothing starts; empty: it does
+  std::map<std::string, std::string> no_memory_;  ///< jobs with a place and none, and a note
   std::int64_t hold_until_ms_ = 0;
   std::optional<QueueThread::TimerId> poll_timer_, retention_timer_, probe_timer_;
   std::unordered_map<std::string, std::int64_t> positions_;

@@ -74,6 +74,9 @@ json::object QueueActor::envelope_of(const JobRow& row, bool with_answer, const 
     if (!engine_reason_.empty()) {
       view.waiting_for = "upstream";
       view.note = join_notes(view.note, engine_reason_);
+    } else if (const auto missing = no_memory_.find(row.id); missing != no_memory_.end()) {
+      view.waiting_for = "memory";
+      view.note = join_notes(view.note, missing->second);
     }
     const auto same_lane = [&](const auto& r) { return r.second->row().lane == row.lane; };
     const bool full = std::count_if(running_.begin(), running_.end(), same_lane) >= places;

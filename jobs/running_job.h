@@ -85,6 +85,8 @@ class RunningJob {
   std::optional<std::int64_t> trial_ends_ms;  ///< see QueueActor::on_trial()
   json::value schema;                         ///< null: none
   OnLimit on_limit = OnLimit::stop;
+  std::uint64_t memory_bytes = 0;  ///< that it takes at most; 0: not known
+  std::int64_t may_yield_ms = 0;  ///< steady; until then it makes room for nobody
 
  private:
   void write(Channel channel, std::string_view text, const std::vector<std::int32_t>& tokens,

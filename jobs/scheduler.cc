@@ -34,22 +34,27 @@ std::vector<std::size_t> order_of_start(const std::vector<Waiting>& waiting, con
   return order;
 }
 
-std::vector<std::size_t> pick(const std::vector<Waiting>& waiting, RunningCounts running,
-                              const Limits& limits, std::int64_t now_ms) {
-  std::vector<std::size_t> picks;
-  bool ask_waits = false;  // an ask that goes before what follows finds no place
+Picks pick(const std::vector<Waiting>& waiting, RunningCounts running, const Limits& limits,
+           std::int64_t now_ms, Room room) {
+  Picks picks;
+  bool no_batch = false;  // an ask that goes before finds no place, or a batch job no memory
   for (const std::size_t i : order_of_start(waiting, limits, now_ms)) {
-    if (waiting[i].lane == Lane::ask) {
-      if (running.interactive < limits.interactive) {
-        ++running.interactive;
-        picks.push_back(i);
-      } else {
-        ask_waits = true;
-      }
-    } else if (running.batch < limits.batch && !ask_waits) {
-      ++running.batch;
-      picks.push_back(i);
+    const bool is_ask = waiting[i].lane == Lane::ask;
+    int& taken = is_ask ? running.interactive : running.batch;
+    if (taken >= (is_ask ? limits.interactive : limits.batch) || (!is_ask && no_batch)) {
+      no_batch = no_batch || is_ask;
+      continue;
     }
+    const bool alone = room.idle && picks.start.empty();
+    if (waiting[i].bytes > room.free && !alone) {
+      picks.no_memory.push_back(i);
+      if (is_ask || waiting[i].bytes <= room.beside_batch) break;
+      no_batch = true;
+      continue;
+    }
+    ++taken;
+    room.free -= std::min(room.free, waiting[i].bytes);
+    picks.start.push_back(i);
   }
   return picks;
 }

@@ -15,6 +15,8 @@ constexpr std::int64_t kRetryMs = 500;        // for what the disk refused
 constexpr std::int64_t kLoadingPollMs = 100;  // there is no signal for "ready"
 constexpr std::int64_t kAgeingPollMs = 1000;
 constexpr std::int64_t kTrialMs = 10'000;
+constexpr std::int64_t kMemoryPollMs = 50;      // nobody tells when memory is given back
+constexpr std::int64_t kYieldAgainMs = 60'000;  // what made room gets as long to itself
 
 /// Carries what the generator says of a job to the queue thread.
 class JobSink final : public OutputSink {
@@ -48,26 +50,52 @@ class JobSink final : public OutputSink {
   const GenerationId generation_;
 };
 
-/// Hands a turn's output straight on and tells the queue when its place is free.
+/// Hands a turn's output straight on and tells the queue when its place is free. A turn for which
+/// there is no memory yet goes back with its request; its reader hears nothing of it.
 class TurnSink final : public OutputSink {
  public:
-  TurnSink(std::shared_ptr<QueueActor::Door> door, CallId turn, std::shared_ptr<OutputSink> inner)
-      : door_(std::move(door)), turn_(turn), inner_(std::move(inner)) {}
+  TurnSink(std::shared_ptr<QueueActor::Door> door, CallId turn, GenerationRequest request,
+           std::shared_ptr<OutputSink> inner)
+      : door_(std::move(door)),
+        turn_(turn),
+        request_(std::make_shared<GenerationRequest>(std::move(request))),
+        inner_(std::move(inner)) {}
 
-  void on_started(const Started& started) override { inner_->on_started(started); }
+  void on_started(const Started& started) override {
+    request_.reset();
+    inner_->on_started(started);
+  }
   void on_prefill(const PrefillProgress& progress) override { inner_->on_prefill(progress); }
   void on_delta(const Delta& delta) override { inner_->on_delta(delta); }
   void on_tool_call(const ToolCallMade& call) override { inner_->on_tool_call(call); }
   void on_ended(const Ended& ended) override {
-    inner_->on_ended(ended);
+    if (ended.finish == Finish::no_memory && request_) return wait_again(ended);
+    Ended told = ended;
+    if (told.finish == Finish::no_memory) told.finish = Finish::failed;  // its text was told
+    inner_->on_ended(told);
     door_->post([turn = turn_](QueueActor& a) { a.on_turn_ended(turn); });
   }
 
  private:
+  void wait_again(const Ended& ended) {
+    const bool waits = door_->post([turn = turn_, request = request_, inner = inner_,
+                                    bytes = bytes_needed(ended)](QueueActor& a) {
+      a.on_turn_refused(turn, std::move(*request), inner, bytes);
+    });
+    if (!waits) inner_->on_ended(Ended{Finish::cancelled, {}, {}});
+  }
+
   const std::shared_ptr<QueueActor::Door> door_;
   const CallId turn_;
+  std::shared_ptr<GenerationRequest> request_;  ///< until it has started
   const std::shared_ptr<OutputSink> inner_;
 };
+std::string memory_note(std::uint64_t bytes, std::uint64_t free) {
+  if (bytes == UINT64_MAX) return "it starts when nothing else runs";
+  return fmt::format("it takes up to {} MiB of memory, and {} MiB are free beside what runs",
+                     (bytes >> 20) + 1, free >> 20);
+}
+
 /// Whether what is stored of a job was made by this model, as far as is known.
 bool is_model_of(const JobRow& row, const ModelInfo& model) {
   const auto is = [&](const char* fact, const std::string& value) {
@@ -149,11 +177,12 @@ void QueueActor::schedule() {
       no_batch = no_batch || job.row.lane == Lane::ask;
       continue;
     }
-    waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms});
+    const std::uint64_t bytes = job.bytes > 0 ? job.bytes : bytes_of(job.row, engine.memory);
+    waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms, bytes});
     who.emplace_back(id, 0);
   }
   for (const auto& [call, turn] : waiting_turns_) {
-    waiting.push_back({Lane::ask, turn.order, turn.since_ms});
+    waiting.push_back({Lane::ask, turn.order, turn.since_ms, turn.bytes});
     who.emplace_back(std::string(), call);
   }
   RunningCounts counts;
@@ -164,8 +193,17 @@ void QueueActor::schedule() {
     ++(lane == Lane::ask ? counts.interactive : counts.batch);
   const Limits limits{options_.max_running_interactive, options_.max_running_batch,
                       static_cast<std::int64_t>(options_.ageing_s * 1000)};
+  const Room left = room(engine);
+  const Picks picks = pick(waiting, counts, limits, now(), left);
+  no_memory_.clear();
+  for (const std::size_t i : picks.no_memory) {
+    if (!who[i].first.empty()) no_memory_[who[i].first] = memory_note(waiting[i].bytes, left.free);
+    const bool is_ask = waiting[i].lane == Lane::ask;
+    if (is_ask && picks.start.empty()) make_room(waiting[i].bytes, left.free, engine.memory);
+    poll_later(kMemoryPollMs);
+  }
   bool started = false;
-  for (const std::size_t i : pick(waiting, counts, limits, now())) {
+  for (const std::size_t i : picks.start) {
     const auto& [id, call] = who[i];
     const bool alone = !id.empty() && on_trial(waiting_.at(id).row);
     if ((alone && started) || (no_batch && waiting[i].lane == Lane::batch)) {
@@ -188,9 +226,60 @@ void QueueActor::schedule() {
   refresh_status();
 }
 
+Room QueueActor::room(const GeneratorStatus& engine) const {
+  Room room;
+  room.idle = running_.empty() && running_turns_.empty() && detached_.empty();
+  if (engine.memory.budget == 0) return room;
+  room.free = engine.memory.free;
+  bool batch_runs = false;
+  std::uint64_t batch = 0;
+  for (const auto& [id, job] : running_) {
+    const bool known = job->prefill().has_value();  // to the engine
+    if (!known) room.free -= std::min(room.free, job->memory_bytes);
+    if (job->row().lane == Lane::ask) continue;
+    batch_runs = true;
+    batch += bytes_of(job->row(), engine.memory);
+  }
+  if (batch_runs) room.beside_batch = engine.memory.budget - std::min(engine.memory.budget, batch);
+  return room;
+}
+
+/// As the plan has counted it; 0 where there was none.
+std::uint64_t QueueActor::bytes_of(const JobRow& row, const ContextMemory& memory) {
+  const json::value* tokens = row.facts.if_contains("tokens");
+  if (memory.budget == 0 || !tokens || !tokens->is_object()) return 0;
+  const json::value* prompt = tokens->as_object().if_contains("prompt");
+  const json::value* reserved = tokens->as_object().if_contains("reserved");
+  if (!prompt || !prompt->is_int64() || !reserved || !reserved->is_int64()) return 0;
+  return memory.need(prompt->as_int64() + reserved->as_int64());
+}
+
+/// A batch job goes back to the queue where an ask that has a place finds no memory beside it. It
+/// goes on later after its tokens, from the state that the engine keeps. The one that came last
+/// goes first; one that came back from there stays for a while, so that asks cannot keep it out.
+void QueueActor::make_room(std::uint64_t bytes, std::uint64_t free, const ContextMemory& memory) {
+  RunningJob* last = nullptr;
+  bool others = !running_turns_.empty() || !detached_.empty();
+  for (const auto& [id, job] : running_) {
+    if (job->intent != Intent::none || job->leave) return;  // one is on its way out
+    if (job->row().lane == Lane::ask || on_trial(job->row()) || now() < job->may_yield_ms) {
+      others = true;
+      continue;
+    }
+    const std::uint64_t held = bytes_of(job->row(), memory);
+    free += std::min(held, UINT64_MAX - free);
+    if (!last || job->row().seq > last->row().seq) last = job.get();
+  }
+  // Beside the others it would not fit even then.
+  if (!last || (others && bytes > free)) return;
+  give_up(*last, Intent::yield);
+}
+
 bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine) {
   if (!is_owner()) return false;
   StateChange change;
+  const std::uint64_t bytes = bytes_of(waiting_.at(id).row, engine.memory);
+  const bool yielded = waiting_.at(id).yielded;
   {
     // Text stored so far lies before this change.
     const JobRow& row = waiting_.at(id).row;
@@ -246,6 +335,8 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
                                     "load that model, and go on with mode \"resume\""}});
     return true;
   }
+  job.memory_bytes = bytes;
+  if (yielded) job.may_yield_ms = now() + kYieldAgainMs;
   job.schema = std::move(request->schema);
   job.on_limit = request->generation.on_limit;
   if (job.row().deadline_ms > 0) {
@@ -337,9 +428,9 @@ CallId QueueActor::start_turn(GenerationRequest request, std::shared_ptr<OutputS
 
 void QueueActor::start_turn_now(CallId call, Turn turn) {
   const GenerationId generation = ++next_generation_;
-  running_turns_[call] = generation;
-  generator_.start(generation, std::move(turn.request),
-                   std::make_shared<TurnSink>(door_, call, std::move(turn.sink)));
+  running_turns_[call] = {generation, turn.order, turn.since_ms};
+  auto sink = std::make_shared<TurnSink>(door_, call, turn.request, std::move(turn.sink));
+  generator_.start(generation, std::move(turn.request), std::move(sink));
 }
 
 void QueueActor::end_waiting_turn(CallId call, const Ended& ended) {
@@ -352,10 +443,28 @@ void QueueActor::end_waiting_turn(CallId call, const Ended& ended) {
 void QueueActor::cancel_turn(CallId turn) {
   thread_.post([this, turn] {
     if (waiting_turns_.count(turn) != 0)
-      end_waiting_turn(turn, Ended{Finish::cancelled, {}, {}});
-    else if (const auto found = running_turns_.find(turn); found != running_turns_.end())
-      generator_.cancel(found->second);
+      return end_waiting_turn(turn, Ended{Finish::cancelled, {}, {}});
+    const auto found = running_turns_.find(turn);
+    if (found == running_turns_.end()) return;
+    found->second.cancelled = true;
+    generator_.cancel(found->second.generation);
   });
+}
+
+void QueueActor::on_turn_refused(CallId call, GenerationRequest request,
+                                 std::shared_ptr<OutputSink> sink, std::uint64_t bytes) {
+  const auto node = running_turns_.extract(call);
+  CHECK(!node.empty());
+  const RunningTurn& turn = node.mapped();
+  waiting_turns_.emplace(
+      call, Turn{std::move(request), std::move(sink), turn.order, turn.since_ms, bytes});
+  if (stopping_ || turn.cancelled) {
+    end_waiting_turn(call, Ended{Finish::cancelled, {}, {}});
+    check_stopped();
+    return schedule();
+  }
+  refresh_status();
+  poll_later(kMemoryPollMs);
 }
 
 void QueueActor::on_turn_ended(CallId turn) {

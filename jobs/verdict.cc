@@ -86,6 +86,13 @@ Leave completed(const JobText& text, const json::value& schema) {
 }
 }  // namespace
 
+std::uint64_t bytes_needed(const Ended& ended) {
+  if (!ended.error) return UINT64_MAX;
+  const auto needed = ended.error->details.find("needed");
+  return needed == ended.error->details.end() ? UINT64_MAX
+                                              : static_cast<std::uint64_t>(needed->second);
+}
+
 Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const json::value& schema,
             int max_attempts) {
   // Whatever came in between: cancelled stays cancelled.
@@ -111,7 +118,11 @@ Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const 
       if (ending.intent == Intent::deadline)
         return ended(State::incomplete, Reason::deadline, "the deadline for running was reached");
       if (stopping) return stopped(row);
+      if (ending.intent == Intent::yield)
+        return back_to_queue("it makes room for an ask and goes on afterwards");
       return back_to_queue("the engine gave it up");
+    case Finish::no_memory:
+      return stopping ? stopped(row) : back_to_queue("there was no memory for it beside what ran");
     case Finish::worker_died:
       return stopping ? stopped(row) : died(row, max_attempts);
     case Finish::worker_killed:

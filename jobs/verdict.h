@@ -11,7 +11,12 @@ namespace ponder::jobs {
 inline constexpr const char* kRanOutOfMemory = "ran_out_of_memory";
 
 /// Why the queue itself asked a generation to end.
-enum class Intent { none, user_cancel, deadline, stop };
+/// `yield`: it makes room for an ask, and goes on afterwards.
+enum class Intent { none, user_cancel, deadline, stop, yield };
+
+/// How much memory a generation takes that ended as no_memory. More than there is where the system
+/// itself had none: such a one is started alone.
+std::uint64_t bytes_needed(const Ended& ended);
 
 struct Ending {
   Finish finish = Finish::failed;

@@ -37,6 +37,7 @@ Result<std::string> finish_reason(const Ended& ended, bool has_tool_calls) {
       return fail(ErrorCode::stream_lost, "the model's process was ended from outside");
     case Finish::cancelled:
       return fail(ErrorCode::interrupted, "the turn was ended because the daemon is stopping");
+    case Finish::no_memory:
     case Finish::failed:
       break;
   }

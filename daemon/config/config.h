@@ -23,6 +23,7 @@ struct EngineSettings {
   std::string kv = "f16";
   std::int64_t device_state_mib = -1;  ///< memory for saved states; -1: a share of what is free
   std::int64_t host_state_mib = -1;    ///< for their copies in host memory; the same
+  std::int64_t context_mib = -1;       ///< of all running generations together; 0: no bound
   std::string speculation = "adaptive";
   std::int64_t worker_memory_mib = -1;  ///< of the engine's process; 0: no limit, -1: its need
   double stall_s = 60;

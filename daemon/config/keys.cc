@@ -173,6 +173,10 @@ std::vector<Key> make_keys() {
       whole("host_state_mib", -1, 1 << 24,
             "Host memory for copies of such states, in MiB. 0: none. -1: a share of what is free.",
             PONDER_FIELD(engine.host_state_mib)),
+      whole("context_mib", -1, 1 << 24,
+            "Memory of all that runs together, in MiB; what does not fit beside it waits. 0: no "
+            "bound. -1: three quarters of what is free.",
+            PONDER_FIELD(engine.context_mib)),
       text("speculation", {"adaptive", "off", "1", "2", "3", "4", "5"},
            "Tokens drafted a step: as many as pay, none, or a fixed number.",
            PONDER_FIELD(engine.speculation)),

@@ -2,6 +2,12 @@
 
 namespace ponder {
 
+std::uint64_t ContextMemory::need(std::int64_t tokens) const {
+  // One page more: what is written into a shared one goes into a copy of it.
+  const auto pages = static_cast<std::uint64_t>((tokens + page_tokens - 1) / page_tokens + 1);
+  return sequence_bytes + pages * page_bytes;
+}
+
 std::string_view to_string(Finish finish) {
   switch (finish) {
     case Finish::end_token:
@@ -20,6 +26,8 @@ std::string_view to_string(Finish finish) {
       return "stalled";
     case Finish::cancelled:
       return "cancelled";
+    case Finish::no_memory:
+      return "no_memory";
     case Finish::worker_died:
       return "worker_died";
     case Finish::worker_killed:

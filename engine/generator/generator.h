@@ -97,9 +97,14 @@ enum class Finish {
   stream_lost,          ///< the output ended without an end token (worker exited 0, stream cut)
   stalled,              ///< no token for stall_s; the worker was replaced
   cancelled,            ///< by cancel(); text held back is not told, as resume goes on with it
-  worker_died,          ///< signal or nonzero exit: the job's doing, counts as an attempt
-  worker_killed,        ///< killed from outside or device lost: nobody's doing, no attempt
-  failed,               ///< see error
+  /// There is no memory for it beside those that run: at its start (Started never came) or, where
+  /// the system itself had none left, in the middle, as after a cancel. It may be started again
+  /// when one of them has ended; alone it always starts. The error's details say how many bytes it
+  /// takes (`needed`, where that is known) and how many are free (`free`).
+  no_memory,
+  worker_died,    ///< signal or nonzero exit: the job's doing, counts as an attempt
+  worker_killed,  ///< killed from outside or device lost: nobody's doing, no attempt
+  failed,         ///< see error
 };
 std::string_view to_string(Finish finish);
 
@@ -141,6 +146,19 @@ struct ModelInfo {
   std::string device;  ///< "cpu", ...
 };
 
+/// The memory that all running generations share. One of them takes at most need() of its prompt
+/// and total budget together, and is started only while so much is free, or alone.
+struct ContextMemory {
+  std::uint64_t budget = 0;          ///< bytes; 0: nothing is known, and nothing is held back
+  std::uint64_t free = 0;            ///< of it
+  std::uint64_t sequence_bytes = 0;  ///< of a generation, whatever its length
+  std::uint64_t page_bytes = 0;      ///< of each page_tokens begun
+  std::int64_t page_tokens = 64;     ///< at least 1
+
+  std::uint64_t need(std::int64_t tokens) const;
+  friend bool operator==(const ContextMemory&, const ContextMemory&) = default;
+};
+
 enum class GeneratorState { loading, ready, failed };
 
 /// For /health. Truthful within 2 s of any change.
@@ -157,6 +175,7 @@ struct GeneratorStatus {
   std::vector<std::string> degraded = {};  ///< "slow": under 30 % of the usual speed
   double tokens_per_s = 0;                 ///< of all generations together; 0: not measured
   double usual_tokens_per_s = 0;           ///< 0: not known yet
+  ContextMemory memory = {};
 };
 
 class Generator {
@@ -193,6 +212,9 @@ class Generator {
   /// Ends what runs as cancelled and whatever process does it; returns when it is gone. Later calls
   /// are answered at once, with an error. For the end of the daemon.
   virtual void stop() {}
+  /// `changed` is called whenever status().memory has changed: before a generation that was let in
+  /// tells that it started, and after one has ended. One listener; where nothing is known, never.
+  virtual void watch_memory(std::function<void(const ContextMemory&)> /*changed*/) {}
 };
 
 }  // namespace ponder

@@ -33,6 +33,7 @@ enum Type : std::uint8_t {
   kToolCall,
   kEnded,
   kPong,
+  kMemory,
 };
 
 tl::unexpected<Error> broken(std::string_view what) {
@@ -259,6 +260,25 @@ Result<PromptPlan> decode_plan(const json::object& o) {
   return p;
 }
 
+json::object encode_memory(const ContextMemory& m) {
+  return {{"budget", m.budget},
+          {"free", m.free},
+          {"sequence_bytes", m.sequence_bytes},
+          {"page_bytes", m.page_bytes},
+          {"page_tokens", m.page_tokens}};
+}
+
+Result<ContextMemory> decode_memory(const json::object& o) {
+  ContextMemory m;
+  TRY(m.budget, id_field(o, "budget"));
+  TRY(m.free, id_field(o, "free"));
+  TRY(m.sequence_bytes, id_field(o, "sequence_bytes"));
+  TRY(m.page_bytes, id_field(o, "page_bytes"));
+  TRY(m.page_tokens, count_field(o, "page_tokens"));
+  if (m.page_tokens < 1) return broken("\"page_tokens\" must be at least 1");
+  return m;
+}
+
 json::object encode_usage(const Usage& u) {
   return {{"prompt_tokens", u.prompt_tokens},
           {"cached_tokens", u.cached_tokens},
@@ -287,8 +307,9 @@ Result<Usage> decode_usage(const json::object& o) {
 
 /// Only these a worker may say; the others are for the daemon to find out.
 constexpr std::array kWorkerFinishes{
-    Finish::end_token,  Finish::stop_string, Finish::output_limit, Finish::reasoning_exhausted,
-    Finish::repetition, Finish::stream_lost, Finish::cancelled,    Finish::failed};
+    Finish::end_token,           Finish::stop_string, Finish::output_limit,
+    Finish::reasoning_exhausted, Finish::repetition,  Finish::stream_lost,
+    Finish::cancelled,           Finish::no_memory,   Finish::failed};
 
 struct Encoded {
   Type type;
@@ -321,7 +342,8 @@ Encoded encode_body(const Hello& m) {
            {"class", m.model.model_class},
            {"path", m.model.path},
            {"n_ctx", m.model.n_ctx},
-           {"device", m.model.device}}};
+           {"device", m.model.device},
+           {"memory", encode_memory(m.memory)}}};
 }
 Encoded encode_body(const Refused& m) {
   return {kRefused, {{"error", encode_error(m.error)}}};
@@ -379,6 +401,9 @@ Encoded encode_body(const Of<Ended>& m) {
 Encoded encode_body(const Pong& m) {
   return {kPong, {{"number", m.number}}};
 }
+Encoded encode_body(const Memory& m) {
+  return {kMemory, encode_memory(m.memory)};
+}
 
 template <class Message>
 Result<std::string> encode_frame(const Message& message) {
@@ -422,6 +447,8 @@ Result<FromWorker> decode_hello(const json::object& o) {
   TRY(m.model.path, text_field(o, "path"));
   TRY(m.model.n_ctx, count_field(o, "n_ctx"));
   TRY(m.model.device, text_field(o, "device"));
+  TRY(const json::object* memory, object_field(o, "memory"));
+  TRY(m.memory, decode_memory(*memory));
   return m;
 }
 
@@ -500,7 +527,7 @@ Result<FromWorker> decode_ended(const json::object& o) {
     TRY(m.event.error, decode_error(*error));
   }
   TRY(m.event.forced_answer, strict(bool_field(o, "forced_answer", false)));
-  if (m.event.finish == Finish::failed && !m.event.error)
+  if ((m.event.finish == Finish::failed || m.event.finish == Finish::no_memory) && !m.event.error)
     return broken("a failure without its error");
   return m;
 }
@@ -591,6 +618,11 @@ Result<FromWorker> decode_from_worker(const Frame& frame) {
     case kPong: {
       Pong m;
       TRY(m.number, id_field(o, "number"));
+      return m;
+    }
+    case kMemory: {
+      Memory m;
+      TRY(m.memory, decode_memory(o));
       return m;
     }
     default:

@@ -16,7 +16,7 @@
 
 namespace ponder::protocol {
 
-inline constexpr std::int64_t kVersion = 2;
+inline constexpr std::int64_t kVersion = 3;
 inline constexpr std::size_t kMaxPayload = 64u << 20;
 
 /// How a worker tells the reason of its end by its exit code. 0: the daemon closed the socket.
@@ -55,6 +55,7 @@ using ToWorker = std::variant<PlanCall, TokenizeCall, Start, Cancel, Ping, Answe
 struct Hello {
   std::int64_t version = kVersion;
   ModelInfo model;
+  ContextMemory memory = {};
 };
 struct Refused {
   Error error;
@@ -75,8 +76,13 @@ struct Of {  ///< an event of one generation
 struct Pong {
   std::uint64_t number = 0;
 };
-using FromWorker = std::variant<Hello, Refused, Planned, Tokenized, Of<Started>,
-                                Of<PrefillProgress>, Of<Delta>, Of<ToolCallMade>, Of<Ended>, Pong>;
+/// Whenever it has changed since Hello.
+struct Memory {
+  ContextMemory memory;
+};
+using FromWorker =
+    std::variant<Hello, Refused, Planned, Tokenized, Of<Started>, Of<PrefillProgress>, Of<Delta>,
+                 Of<ToolCallMade>, Of<Ended>, Pong, Memory>;
 
 /// The whole frame. A payload over kMaxPayload is too_large.
 Result<std::string> encode(const ToWorker& message);

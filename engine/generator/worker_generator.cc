@@ -165,6 +165,7 @@ std::vector<std::string> arguments_of(const WorkerOptions& o) {
   if (o.host_state_mib) add("--host-state-mib", std::to_string(*o.host_state_mib));
   if (o.memory_mib) add("--memory-mib", std::to_string(*o.memory_mib));
   add("--sequences", std::to_string(std::clamp(o.sequences, 1, 1024)));
+  if (o.context_mib) add("--context-mib", std::to_string(*o.context_mib));
   add("--spec", std::to_string(o.spec));
   add("--effort-tokens", fmt::format("{},{},{}", o.low_tokens, o.medium_tokens, o.xhigh_tokens));
   return argv;
@@ -427,6 +428,7 @@ class WorkerGenerator::Supervisor {
     asleep_ = true;
     const std::lock_guard lock(status_mutex_);
     status_.pid = 0;
+    status_.memory = {};
     status_.state = GeneratorState::ready;
     status_.reason.clear();
   }
@@ -520,6 +522,7 @@ class WorkerGenerator::Supervisor {
     {
       const std::lock_guard lock(status_mutex_);
       status_.pid = 0;
+      status_.memory = {};
       status_.last_error = fmt::format("worker {} {}", pid, words);
     }
     if (refused_ && is_passing(*refused_)) {
@@ -727,6 +730,7 @@ class WorkerGenerator::Supervisor {
       status_.state = GeneratorState::ready;
       status_.reason.clear();
       status_.model = m.model;
+      status_.memory = m.memory;
     }
     for (auto& [id, call] : calls_)
       send_call(call);
@@ -807,14 +811,22 @@ class WorkerGenerator::Supervisor {
   }
 
   Result<void> handle(const protocol::Of<Ended>& m) {
-    const bool never_started =
-        m.event.finish == Finish::failed || m.event.finish == Finish::cancelled;
+    const bool never_started = m.event.finish == Finish::failed ||
+                               m.event.finish == Finish::cancelled ||
+                               m.event.finish == Finish::no_memory;
     TRY(const Generation* g, addressed(m.id, !never_started));
     const std::shared_ptr<OutputSink> sink = g->sink;
     generations_.erase(m.id);
     watch_speed();
     quick_deaths_ = 0;
     sink->on_ended(m.event);
+    return {};
+  }
+
+  Result<void> handle(const protocol::Memory& m) {
+    if (!ready_) return out_of_turn("its memory");
+    const std::lock_guard lock(status_mutex_);
+    status_.memory = m.memory;
     return {};
   }
 

@@ -35,6 +35,7 @@ struct WorkerOptions {
   std::string kv = "f16";
   std::optional<std::int64_t> device_state_mib = {};  ///< for saved states; unset: a share of what
   std::optional<std::int64_t> host_state_mib = {};    ///< is free; the same for their host copies
+  std::optional<std::int64_t> context_mib = {};       ///< of all that runs; unset: a share, 0: any
   /// Thinking budgets where the model's template has no word for effort.
   std::int64_t low_tokens = 2048, medium_tokens = 8192, xhigh_tokens = 131072;
   int spec = -1;               ///< tokens drafted a step: -1 as many as pay, 0 none, 1 to 5

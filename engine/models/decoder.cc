@@ -42,6 +42,7 @@ class Decoder final : public Model {
   std::string device() const override { return "cpu"; }
   bool drafts() const override { return options_.drafts; }
   std::uint64_t page_bytes() const override { return layout_.kv.page_bytes(); }
+  std::uint64_t sequence_bytes() const override { return layout_.state_bytes(); }
   std::unique_ptr<SequenceState> new_sequence() const override {
     return std::make_unique<DecoderSequence>(layout_, identity_);
   }

@@ -94,6 +94,8 @@ class Model {
   virtual std::string device() const = 0;
   virtual bool drafts() const = 0;               ///< draft() is there
   virtual std::uint64_t page_bytes() const = 0;  ///< of one KvPage
+  /// Of one sequence, its pages aside: MemoryNeed::state.
+  virtual std::uint64_t sequence_bytes() const = 0;
 
   virtual std::unique_ptr<SequenceState> new_sequence() const = 0;
 

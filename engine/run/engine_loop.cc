@@ -1,5 +1,7 @@
 #include "engine/run/engine_loop.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -25,6 +27,15 @@ constexpr std::size_t kLeastSlice = 16;  // also before the speed is known
 Error no_memory() {
   return {ErrorCode::out_of_memory, "there is not enough memory for this conversation",
           "use a smaller --ctx, or close other programs"};
+}
+
+Error not_now(std::uint64_t need, std::uint64_t free) {
+  Error error{ErrorCode::out_of_memory,
+              fmt::format("it needs {} MiB beside what runs, and {} MiB are free", (need >> 20) + 1,
+                          free >> 20)};
+  error.details = {{"needed", static_cast<std::int64_t>(need)},
+                   {"free", static_cast<std::int64_t>(free)}};
+  return error;
 }
 
 /// The output stream of a turn as a chooser. The counts of drafts are in its usage before any
@@ -71,6 +82,7 @@ struct EngineLoop::Running {
   bool decodes = false;            ///< its prompt is read
   std::int64_t from_store = 0;     ///< tokens that were not read again
   std::int64_t pinned_length = 0;  ///< of its state in the store that is pinned; 0: none
+  std::uint64_t need = 0;          ///< bytes at most
   double prefill_s = 0;
 
   OutputStream& output() { return *turn->output; }
@@ -79,10 +91,12 @@ struct EngineLoop::Running {
   }
 };
 
-EngineLoop::EngineLoop(models::Model& model, const text::Tokenizer& tokenizer, LoopOptions options)
+EngineLoop::EngineLoop(models::Model& model, const text::Tokenizer& tokenizer, LoopOptions options,
+                       std::function<void(const ContextMemory&)> memory_changed)
     : model_(model),
       tokenizer_(tokenizer),
       options_(options),
+      memory_changed_(std::move(memory_changed)),
       store_(options.store,
              [&model](const models::Snapshot& snapshot)
                  -> Result<std::shared_ptr<const models::Snapshot>> {
@@ -111,7 +125,8 @@ std::vector<std::shared_ptr<Turn>> EngineLoop::step() {
     ended.push_back(std::move(*turn));
     turn = waiting_.erase(turn);
   }
-  admit();
+  admit(ended);
+  limit_states();
   for (const std::unique_ptr<Running>& r : running_) {
     if (r->turn->cancelled) r->output().end(Finish::cancelled);
     if (r->turn->answer_now.exchange(false)) r->output().answer_now();
@@ -137,34 +152,91 @@ std::vector<std::shared_ptr<Turn>> EngineLoop::step() {
 
   for (std::size_t i = 0; i < running_.size();) {
     Running& r = *running_[i];
-    if (r.decoding.error) r.output().end(Finish::failed, std::move(r.decoding.error));
+    if (r.decoding.error) end_broken(r);
     if (!r.output().ended()) {
       ++i;
       continue;
     }
     finish(r);
     ended.push_back(r.turn);
+    const std::uint64_t need = r.need;
     running_.erase(running_.begin() + static_cast<long>(i));
+    release(need);
   }
   return ended;
 }
 
+/// Where the system has no memory for one of several, it may go on when there is.
+void EngineLoop::end_broken(Running& r) {
+  Error error = *std::exchange(r.decoding.error, std::nullopt);
+  const bool others = std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
+    return other.get() != &r && !other->output().ended();
+  });
+  const bool later = others && error.code == ErrorCode::out_of_memory;
+  r.output().end(later ? Finish::no_memory : Finish::failed, std::move(error));
+}
+
 /// A chunk must hold a row of each and one of a prompt.
-void EngineLoop::admit() {
+void EngineLoop::admit(std::vector<std::shared_ptr<Turn>>& ended) {
   const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(model_.chunk() - 1, 1));
   while (!waiting_.empty() && running_.size() < std::min(options_.most_running, rows)) {
-    auto running = std::make_unique<Running>(std::move(waiting_.front()), tokenizer_, options_.spec,
-                                             model_.drafts());
+    const std::shared_ptr<Turn> turn = std::move(waiting_.front());
     waiting_.pop_front();
+    const ContextMemory memory = this->memory();
+    // Resumed tokens are part of most_tokens.
+    const std::uint64_t need =
+        memory.need(static_cast<std::int64_t>(turn->ids.size()) + turn->most_tokens);
+    if (memory.budget > 0 && !running_.empty() && need > memory.free) {
+      turn->output->end(Finish::no_memory, not_now(need, memory.free));
+      ended.push_back(turn);
+      continue;
+    }
+    auto running = std::make_unique<Running>(turn, tokenizer_, options_.spec, model_.drafts());
+    running->need = need;
+    reserve(need);
     Result<void> begun;
     try {
       begun = begin(*running);
     } catch (const std::bad_alloc&) {
       begun = fail(no_memory());
     }
-    if (!begun) running->output().end(Finish::failed, begun.error());
     running_.push_back(std::move(running));
+    if (begun) continue;
+    running_.back()->decoding.error = begun.error();
+    end_broken(*running_.back());
   }
+}
+
+ContextMemory EngineLoop::memory() const {
+  ContextMemory memory;
+  memory.budget = options_.context_bytes;
+  memory.free = memory.budget - std::min(memory.budget, reserved_);
+  // Its own, and a saved state that it pins.
+  memory.sequence_bytes = model_.sequence_bytes() * (options_.store.enabled() ? 2 : 1);
+  memory.page_bytes = model_.page_bytes();
+  return memory;
+}
+
+void EngineLoop::reserve(std::uint64_t bytes) {
+  reserved_ += bytes;
+  if (options_.context_bytes > 0 && memory_changed_) memory_changed_(memory());
+}
+
+void EngineLoop::release(std::uint64_t bytes) {
+  CHECK(bytes <= reserved_);
+  reserved_ -= bytes;
+  if (options_.context_bytes > 0 && memory_changed_) memory_changed_(memory());
+}
+
+/// States on the device may take what is not used by the sequences: not what these reserve, since
+/// most of that may never come.
+void EngineLoop::limit_states() {
+  const ContextMemory memory = this->memory();
+  if (memory.budget == 0) return;
+  std::uint64_t used = 0;
+  for (const std::unique_ptr<Running>& r : running_)
+    used += memory.need(r->sequence ? r->sequence->length() + model_.chunk() : 0);
+  store_.limit_device(memory.budget - std::min(memory.budget, used));
 }
 
 Result<void> EngineLoop::begin(Running& r) {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,10 @@ struct Turn {
 
 struct LoopOptions {
   StateStoreOptions store = {};
+  /// Bytes that the running sequences and the states on the device may take together; 0: no bound.
+  /// A turn whose need is not free beside those that run ends as no_memory before it starts; alone
+  /// it always starts. States give way to what runs.
+  std::uint64_t context_bytes = 0;
   int spec = kAdaptive;
   /// As many as the daemon's settings can start: what waits here tells nothing, and the daemon
   /// takes a silent generation for a stalled one.
@@ -46,7 +51,9 @@ struct LoopOptions {
 
 class EngineLoop {
  public:
-  EngineLoop(models::Model& model, const text::Tokenizer& tokenizer, LoopOptions options);
+  /// `memory_changed`: see Generator::watch_memory.
+  EngineLoop(models::Model& model, const text::Tokenizer& tokenizer, LoopOptions options,
+             std::function<void(const ContextMemory&)> memory_changed = {});
   ~EngineLoop();
 
   /// Runs when its turn comes: in the order of the calls.
@@ -56,12 +63,17 @@ class EngineLoop {
   std::vector<std::shared_ptr<Turn>> step();
 
   const StateStore& store() const { return store_; }
+  ContextMemory memory() const;
 
  private:
   struct Running;
   using Iterator = std::vector<std::unique_ptr<Running>>::iterator;
 
-  void admit();
+  void admit(std::vector<std::shared_ptr<Turn>>& ended);
+  void end_broken(Running& running);
+  void reserve(std::uint64_t bytes);
+  void release(std::uint64_t bytes);
+  void limit_states();
   Result<void> begin(Running& running);
   void find_state(Running& running, Started& started);
   static void mark_divergence(Turn& turn, const StateStore::Found& found);
@@ -76,6 +88,8 @@ class EngineLoop {
   models::Model& model_;
   const text::Tokenizer& tokenizer_;
   const LoopOptions options_;
+  const std::function<void(const ContextMemory&)> memory_changed_;
+  std::uint64_t reserved_ = 0;  ///< needs of all that run
   StateStore store_;
   DecodeStep step_;
   std::deque<std::shared_ptr<Turn>> waiting_;

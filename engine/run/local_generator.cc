@@ -40,13 +40,15 @@ using Task = std::function<void()>;
 
 LoopOptions loop_options(const models::Model& model, const GeneratorOptions& options) {
   LoopOptions loop;
-  const StateBudget budget = default_state_budget(models::available_memory());
+  const std::optional<std::uint64_t> available = models::available_memory();
+  const StateBudget budget = default_state_budget(available);
   const auto bytes_of = [](std::optional<std::int64_t> mib, std::uint64_t otherwise) {
     return mib ? static_cast<std::uint64_t>(*mib) << 20 : otherwise;
   };
   loop.store.device_bytes = bytes_of(options.device_state_mib, budget.device_bytes);
   loop.store.host_bytes = bytes_of(options.host_state_mib, budget.host_bytes);
   loop.store.page_bytes = model.page_bytes();
+  loop.context_bytes = bytes_of(options.context_mib, default_context_budget(available));
   loop.spec = options.spec;
   return loop;
 }
@@ -59,8 +61,9 @@ class LocalGenerator::Impl {
       : loaded_(std::move(loaded)),
         effort_budgets_(options.effort_budgets),
         born_(Clock::now()),
-        loop_(*loaded_.model, *loaded_.vocabulary.tokenizer,
-              loop_options(*loaded_.model, options)) {
+        loop_(*loaded_.model, *loaded_.vocabulary.tokenizer, loop_options(*loaded_.model, options),
+              [this](const ContextMemory& memory) { tell_memory(memory); }),
+        memory_(loop_.memory()) {
     prep_ = std::thread([this] { prepare(); });
     engine_ = std::thread([this] { run(); });
   }
@@ -73,6 +76,14 @@ class LocalGenerator::Impl {
 
   const LoadedModel& loaded() const { return loaded_; }
   double age_s() const { return seconds_since(born_); }
+  ContextMemory memory() const {
+    const std::lock_guard lock(mutex_);
+    return memory_;
+  }
+  void watch_memory(std::function<void(const ContextMemory&)> changed) {
+    const std::lock_guard lock(mutex_);
+    memory_changed_ = std::move(changed);
+  }
 
   Result<PromptPlan> plan_of(const GenerationRequest& request) const {
     TRY(const RenderedPrompt prompt, render_prompt(loaded_.vocabulary, request, most_counted()));
@@ -202,6 +213,16 @@ class LocalGenerator::Impl {
 
   // --- engine -------------------------------------------------------------------------------
 
+  void tell_memory(const ContextMemory& memory) {
+    std::function<void(const ContextMemory&)> changed;
+    {
+      const std::lock_guard lock(mutex_);
+      memory_ = memory;
+      changed = memory_changed_;
+    }
+    if (changed) changed(memory);
+  }
+
   void run() {
     while (true) {
       {
@@ -222,7 +243,7 @@ class LocalGenerator::Impl {
   const EffortBudgets effort_budgets_;
   const Clock::time_point born_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable prep_wake_, engine_wake_;
   // Guarded by mutex_.
   bool prep_stopping_ = false;
@@ -232,6 +253,9 @@ class LocalGenerator::Impl {
   std::map<GenerationId, std::shared_ptr<Turn>> live_;
 
   EngineLoop loop_;  // the engine's thread only
+
+  ContextMemory memory_;  // guarded by mutex_, as is the next
+  std::function<void(const ContextMemory&)> memory_changed_;
 
   std::thread prep_, engine_;
 };
@@ -272,7 +296,12 @@ GeneratorStatus LocalGenerator::status() const {
   s.model = impl_->loaded().info;
   s.pid = ::getpid();
   s.uptime_s = impl_->age_s();
+  s.memory = impl_->memory();
   return s;
+}
+
+void LocalGenerator::watch_memory(std::function<void(const ContextMemory&)> changed) {
+  impl_->watch_memory(std::move(changed));
 }
 
 }  // namespace ponder::run

@@ -19,6 +19,8 @@ struct GeneratorOptions {
   /// Memory for saved states, in MiB; unset: a share of what is free (state_budget.h).
   std::optional<std::int64_t> device_state_mib = {};  ///< on the device
   std::optional<std::int64_t> host_state_mib = {};    ///< copies in host memory
+  /// Memory of all that runs and of the states on the device together, in MiB; 0: no bound.
+  std::optional<std::int64_t> context_mib = {};
   int spec = -1;  ///< tokens drafted a step: -1 what pays, 0 none, 1 to 5 (speculation.h)
 };
 
@@ -35,6 +37,8 @@ class LocalGenerator final : public Generator {
   void cancel(GenerationId id) override;
   void answer_now(GenerationId id) override;
   GeneratorStatus status() const override;
+  /// Called on the engine's thread.
+  void watch_memory(std::function<void(const ContextMemory&)> changed) override;
 
  private:
   class Impl;

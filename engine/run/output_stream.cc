@@ -299,7 +299,7 @@ void OutputStream::tell(const std::vector<text::SplitEvent>& events, Channel cha
 void OutputStream::end(Finish finish, std::optional<Error> error) {
   if (ended_) return;
   ended_ = true;
-  if (finish != Finish::cancelled) {
+  if (finish != Finish::cancelled && finish != Finish::no_memory) {
     tell_untold();
     events_.clear();
     splitter_.finish(events_);

@@ -59,8 +59,8 @@ class OutputStream {
   bool ended() const { return ended_; }
 
   /// Ends it from outside. Text that is held back (what may become a tag, a stop string, a whole
-  /// character, an open call) comes out, but not of a cancelled output: that one may be resumed,
-  /// and goes on exactly where it stopped telling.
+  /// character, an open call) comes out, but not of an output that is cancelled or has no memory:
+  /// that one may be resumed, and goes on exactly where it stopped telling.
   void end(Finish finish, std::optional<Error> error = {});
 
   const PromptPlan& plan() const { return plan_; }

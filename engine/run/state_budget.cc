@@ -12,4 +12,8 @@ StateBudget default_state_budget(std::optional<std::uint64_t> available) {
   return {std::clamp(free / 16, 64 * kMiB, 4 * kGiB), std::min(free / 8, 8 * kGiB)};
 }
 
+std::uint64_t default_context_budget(std::optional<std::uint64_t> available) {
+  return available.value_or(0) / 4 * 3;
+}
+
 }  // namespace ponder::run

@@ -15,4 +15,8 @@ struct StateBudget {
 /// available (models::available_memory), the least.
 StateBudget default_state_budget(std::optional<std::uint64_t> available);
 
+/// For all sequences that run and the states in use: three quarters of what is available. 0, no
+/// bound, where that is not known.
+std::uint64_t default_context_budget(std::optional<std::uint64_t> available);
+
 }  // namespace ponder::run

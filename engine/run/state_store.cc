@@ -294,6 +294,11 @@ void StateStore::demote(Node& node) {
   fit(Place::host);
 }
 
+void StateStore::limit_device(std::uint64_t bytes) {
+  device_.limit = std::min(bytes, options_.device_bytes);
+  fit(Place::device);
+}
+
 void StateStore::drop_unpinned() {
   const std::vector<Node*> all = holding_;
   for (Node* node : all)

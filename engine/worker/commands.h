@@ -68,6 +68,7 @@ struct WorkerArguments {
   std::optional<std::int64_t> host_state_mib = {};    ///< for their copies in host memory
   std::optional<std::int64_t> memory_mib = {};  ///< at most; 0: no limit; unset: what it needs
   int sequences = 3;                            ///< that may run at once, for that need
+  std::optional<std::int64_t> context_mib = {};       ///< run::GeneratorOptions
 };
 Result<int> run_worker(const WorkerArguments& arguments);
 

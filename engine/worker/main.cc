@@ -140,6 +140,7 @@ void add_worker(CLI::App& app, Chosen& chosen) {
   worker->add_option("--host-state-mib", w.host_state_mib)->check(CLI::Range(0, 1 << 24));
   worker->add_option("--memory-mib", w.memory_mib)->check(CLI::Range(0, 1 << 30));
   worker->add_option("--sequences", w.sequences)->check(CLI::Range(1, 1024));
+  worker->add_option("--context-mib", w.context_mib)->check(CLI::Range(0, 1 << 24));
   worker->add_option("--effort-tokens", w.effort_tokens)
       ->expected(3)
       ->delimiter(',')

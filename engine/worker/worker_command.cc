@@ -37,6 +37,8 @@ constexpr std::uint64_t kMiB = 1 << 20;
 /// Beside what the model and its states need: requests, texts, a tokenizer's tables.
 constexpr std::uint64_t kSpare = 1024 * kMiB;
 constexpr std::uint64_t kSpareOfThread = 16 * kMiB;  // its stack is 8
+/// The same where the owner's limit leaves no room for guesses: 30 MiB were seen.
+constexpr std::uint64_t kSpareBesideContexts = 64 * kMiB;
 
 /// Dies with the daemon.
 void tie_to_parent(int parent) {
@@ -82,12 +84,13 @@ void confine(const WorkerArguments& arguments) {
   if (!limit_memory(first, known && first > 0)) log_info("no memory limit is in force");
 }
 
+std::uint64_t bytes_of(std::optional<std::int64_t> mib, std::uint64_t otherwise) {
+  return mib ? static_cast<std::uint64_t>(*mib) * kMiB : otherwise;
+}
+
 /// What the file needs with as many sequences as may run, the states kept beside them, and some.
 std::uint64_t memory_for(const WorkerArguments& arguments, const models::MemoryNeed& need) {
   const run::StateBudget states = run::default_state_budget(models::available_memory());
-  const auto bytes_of = [](std::optional<std::int64_t> mib, std::uint64_t otherwise) {
-    return mib ? static_cast<std::uint64_t>(*mib) * kMiB : otherwise;
-  };
   const auto sequences = static_cast<std::uint64_t>(std::max(arguments.sequences, 1));
   const auto threads = static_cast<std::uint64_t>(
       arguments.model.threads > 0 ? static_cast<unsigned>(arguments.model.threads)
@@ -104,6 +107,27 @@ Result<void> limit_to_need(const WorkerArguments& arguments, const models::LoadO
   const auto need = models::memory_need(*file, options);
   if (need) limit_memory(memory_for(arguments, *need), true);
   return {};
+}
+
+/// What a limit on the whole process leaves for all that runs: what does not fit then waits, and
+/// fails at no allocation. Unset where nothing limits it, or somebody said how much it is.
+std::optional<std::int64_t> contexts_below_limit(const WorkerArguments& arguments) {
+  if (arguments.context_mib || arguments.memory_mib.value_or(0) <= 0) return arguments.context_mib;
+  const auto file = artifact::Gguf::open(arguments.model.file);
+  const auto options = load_options(arguments.model);
+  if (!file || !options) return {};
+  models::LoadOptions load = *options;
+  load.drafts = arguments.spec != 0;
+  const auto need = models::memory_need(**file, load);
+  if (!need) return {};
+  const run::StateBudget states = run::default_state_budget(models::available_memory());
+  const std::uint64_t rest = need->weights + need->scratch +
+                             bytes_of(arguments.host_state_mib, states.host_bytes) +
+                             kSpareBesideContexts;
+  const auto limit = static_cast<std::uint64_t>(*arguments.memory_mib) * kMiB;
+  // Alone a context always starts.
+  return static_cast<std::int64_t>(
+      std::max<std::uint64_t>(1, (limit - std::min(limit, rest)) / kMiB));
 }
 
 Result<run::LoadedModel> load_for_worker(const WorkerArguments& arguments) try {
@@ -150,6 +174,7 @@ Result<int> run_worker(const WorkerArguments& arguments) {
   options.spec = arguments.spec;
   options.device_state_mib = arguments.device_state_mib;
   options.host_state_mib = arguments.host_state_mib;
+  options.context_mib = contexts_below_limit(arguments);
   if (const auto& tokens = arguments.effort_tokens; tokens.size() == 3)
     options.effort_budgets = {tokens[0], tokens[1], tokens[2]};
   run::LocalGenerator generator(std::move(*loaded), options);

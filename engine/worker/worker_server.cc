@@ -73,7 +73,10 @@ class Server {
   Server(int socket, Generator& generator) : socket_(socket), out_(socket), generator_(generator) {}
 
   [[noreturn]] void run() {
-    out_.write(protocol::Hello{protocol::kVersion, generator_.status().model});
+    const GeneratorStatus status = generator_.status();
+    out_.write(protocol::Hello{protocol::kVersion, status.model, status.memory});
+    generator_.watch_memory(
+        [this](const ContextMemory& memory) { out_.write(protocol::Memory{memory}); });
     protocol::FrameReader reader;
     char bytes[64 << 10];
     while (true) {

@@ -46,7 +46,7 @@ std::vector<FromWorker> from_worker() {
   Error error{ErrorCode::context_length_exceeded, "too long", "shorten", "messages"};
   error.details = {{"n_ctx", 100}};
   Ended ended{Finish::failed, {1, 2, 3, 4, 5, 6, 0.5, 10.25, 20.5}, error};
-  return {Hello{kVersion, {"pebble", "demo", "/m.gguf", 4096, "cpu"}},
+  return {Hello{kVersion, {"pebble", "demo", "/m.gguf", 4096, "cpu"}, {1000, 900, 10, 20, 64}},
           Refused{error},
           Planned{1, plan},
           Planned{1, fail(error)},
@@ -63,6 +63,8 @@ std::vector<FromWorker> from_worker() {
           Of<ToolCallMade>{7, {{"c1", "f", {{"a", 1}}}}},
           Of<Ended>{7, ended},
           Of<Ended>{7, {Finish::end_token, {}, {}, true}},
+          Of<Ended>{7, {Finish::no_memory, {}, error}},
+          Memory{{UINT64_MAX, 900, 10, 20, 64}},
           Pong{9}};
 }
 
@@ -108,6 +110,9 @@ TEST(Protocol, AWorkerMayNotTellWhatTheDaemonFindsOut) {
         decode_from_worker(frame_of(encode(FromWorker(Of<Ended>{1, {finish, {}, {}}})).value())));
   EXPECT_FALSE(decode_from_worker(frame_of(
       encode(FromWorker(Of<Ended>{1, {Finish::failed, {}, {}}})).value())));  // without why
+  EXPECT_FALSE(decode_from_worker(
+      frame_of(encode(FromWorker(Of<Ended>{1, {Finish::no_memory, {}, {}}})).value())));
+  EXPECT_FALSE(decode_from_worker(frame_of(encode(FromWorker(Memory{{1, 1, 1, 1, 0}})).value())));
 }
 
 TEST(Protocol, AnotherVersionIsRefused) {

@@ -82,6 +82,7 @@ class FakeGenerator : public Generator {
     s.state = state_;
     s.reason = reason_;
     s.model = {model_, "user", "/nowhere", 1000, "cpu"};
+    s.memory = memory_;
     return s;
   }
 
@@ -90,6 +91,11 @@ class FakeGenerator : public Generator {
     const std::lock_guard lock(mutex_);
     state_ = state;
     reason_ = std::move(reason);
+  }
+  /// Counted so that a job of the planner's takes 611 bytes.
+  void set_memory(std::uint64_t budget, std::uint64_t free) {
+    const std::lock_guard lock(mutex_);
+    memory_ = {budget, free, 0, 1, 1};
   }
   void set_model(std::string id) {
     const std::lock_guard lock(mutex_);
@@ -172,6 +178,7 @@ class FakeGenerator : public Generator {
   GeneratorState state_ = GeneratorState::ready;
   std::string reason_;
   std::string model_ = "fake";
+  ContextMemory memory_;
 };
 
 }  // namespace ponder::jobs

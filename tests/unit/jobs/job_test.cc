@@ -107,34 +107,68 @@ Waiting ask(std::int64_t order, std::int64_t since = 0) {
 Waiting batch(std::int64_t order, std::int64_t since = 0) {
   return {Lane::batch, {order, 0}, since};
 }
-using Picks = std::vector<std::size_t>;
+using Order = std::vector<std::size_t>;
 
 TEST(Scheduler, AsksGoBeforeBatchAndEachLaneBySubmission) {
   const std::vector<Waiting> waiting{batch(1), ask(4), batch(2), ask(3)};
-  EXPECT_EQ(order_of_start(waiting, {2, 1, 1000}, 0), (Picks{3, 1, 0, 2}));
-  EXPECT_EQ(pick(waiting, {0, 0}, {2, 1, 1000}, 0), (Picks{3, 1, 0}));
+  EXPECT_EQ(order_of_start(waiting, {2, 1, 1000}, 0), (Order{3, 1, 0, 2}));
+  EXPECT_EQ(pick(waiting, {0, 0}, {2, 1, 1000}, 0).start, (Order{3, 1, 0}));
 }
 
 TEST(Scheduler, NoBatchJobStartsWhileAnAskWaits) {
-  EXPECT_EQ(pick({batch(1), ask(2)}, {2, 0}, {2, 1, 1000}, 0), (Picks{}));
-  EXPECT_EQ(pick({batch(1)}, {2, 0}, {2, 1, 1000}, 0), (Picks{0}));
+  EXPECT_EQ(pick({batch(1), ask(2)}, {2, 0}, {2, 1, 1000}, 0).start, (Order{}));
+  EXPECT_EQ(pick({batch(1)}, {2, 0}, {2, 1, 1000}, 0).start, (Order{0}));
 }
 
 TEST(Scheduler, AnAgedBatchJobGoesBeforeNewerAsks) {
   const std::vector<Waiting> waiting{batch(1, 0), ask(2, 500)};
-  EXPECT_EQ(pick(waiting, {2, 0}, {2, 1, 1000}, 999), (Picks{}));
-  EXPECT_EQ(pick(waiting, {2, 0}, {2, 1, 1000}, 1000), (Picks{0}));
+  EXPECT_EQ(pick(waiting, {2, 0}, {2, 1, 1000}, 999).start, (Order{}));
+  EXPECT_EQ(pick(waiting, {2, 0}, {2, 1, 1000}, 1000).start, (Order{0}));
   // An ask that came earlier still goes first.
-  EXPECT_EQ(order_of_start({batch(5, 0), ask(2, 0)}, {2, 1, 1000}, 2000), (Picks{1, 0}));
+  EXPECT_EQ(order_of_start({batch(5, 0), ask(2, 0)}, {2, 1, 1000}, 2000), (Order{1, 0}));
 }
 
 TEST(Scheduler, BatchNeverTakesAnInteractivePlace) {
-  EXPECT_EQ(pick({batch(1, 0), batch(2, 0)}, {0, 1}, {2, 1, 10}, 1000), (Picks{}));
+  EXPECT_EQ(pick({batch(1, 0), batch(2, 0)}, {0, 1}, {2, 1, 10}, 1000).start, (Order{}));
 }
 
 TEST(Scheduler, TurnsOfOneMomentGoInOrderOfArrival) {
   const std::vector<Waiting> waiting{{Lane::ask, {7, 2}, 0}, {Lane::ask, {7, 1}, 0}, ask(8)};
-  EXPECT_EQ(order_of_start(waiting, {2, 1, 1000}, 0), (Picks{1, 0, 2}));
+  EXPECT_EQ(order_of_start(waiting, {2, 1, 1000}, 0), (Order{1, 0, 2}));
+}
+
+Waiting with(Waiting waiting, std::uint64_t bytes) {
+  waiting.bytes = bytes;
+  return waiting;
+}
+
+TEST(Scheduler, WhatDoesNotFitHoldsUpWhatComesAfterItInItsLane) {
+  const std::vector<Waiting> waiting{with(ask(1), 50), with(ask(2), 80), with(ask(3), 10),
+                                     with(batch(4), 10)};
+  const Picks picks = pick(waiting, {0, 0}, {4, 4, 1000}, 0, {100, 100, false});
+  EXPECT_EQ(picks.start, (Order{0}));
+  EXPECT_EQ(picks.no_memory, (Order{1}));
+}
+
+TEST(Scheduler, AloneEverythingFits) {
+  const std::vector<Waiting> waiting{with(batch(1), 500), with(batch(2), 10)};
+  const Picks picks = pick(waiting, {0, 0}, {2, 2, 1000}, 0, {100, UINT64_MAX, true});
+  EXPECT_EQ(picks.start, (Order{0}));
+  EXPECT_EQ(picks.no_memory, (Order{1}));
+  EXPECT_EQ(pick(waiting, {0, 0}, {2, 2, 1000}, 0, {100, UINT64_MAX, false}).start, (Order{}));
+}
+
+TEST(Scheduler, AsksPassABatchJobThatOtherBatchJobsLeaveNoRoom) {
+  // Both are aged, so they stand before the ask.
+  const std::vector<Waiting> waiting{with(batch(1, 0), 90), with(batch(2, 0), 10),
+                                     with(ask(3, 900), 10)};
+  const Picks among_batch = pick(waiting, {0, 1}, {2, 4, 100}, 1000, {50, 50, false});
+  EXPECT_EQ(among_batch.start, (Order{2}));
+  EXPECT_EQ(among_batch.no_memory, (Order{0}));
+  // Where asks hold the memory, those that came later wait until it is free.
+  const Picks beside_asks = pick(waiting, {1, 0}, {2, 4, 100}, 1000, {50, UINT64_MAX, false});
+  EXPECT_EQ(beside_asks.start, (Order{}));
+  EXPECT_EQ(beside_asks.no_memory, (Order{0}));
 }
 
 // T24, llama.cpp#22916, taOS#151: a second request failed, or a short one waited behind a long one.
@@ -148,7 +182,7 @@ TEST(Scheduler, UnderASteadyStreamOfAsksNeitherLaneStarves) {
     if (t % 10 == 0) waiting.push_back(ask(order++, t));
     const RunningCounts running{t < free_interactive_at ? 1 : 0, t < free_batch_at ? 1 : 0};
     std::vector<Waiting> next;
-    const Picks picks = pick(waiting, running, limits, t);
+    const Order picks = pick(waiting, running, limits, t).start;
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       if (std::find(picks.begin(), picks.end(), i) == picks.end()) {
         next.push_back(waiting[i]);

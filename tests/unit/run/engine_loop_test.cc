@@ -45,7 +45,26 @@ class Loop : public testing::Test {
   void make(LoopOptions options = with_store(1 << 30, 1 << 30), FakeOptions fake = {}) {
     loop.reset();
     model = std::make_unique<FakeModel>(fake);
-    loop = std::make_unique<EngineLoop>(*model, tokenizer(), options);
+    told_memory.clear();
+    started_then.clear();
+    loop = std::make_unique<EngineLoop>(
+        *model, tokenizer(), options, [this](const ContextMemory& memory) {
+          told_memory.push_back(memory);
+          started_then.push_back(latest && !latest->heard().started.empty());
+        });
+  }
+  /// As many bytes as turns of so many tokens each may take together.
+  std::uint64_t room_for(std::initializer_list<std::int64_t> tokens) {
+    make(with_context(1));
+    std::uint64_t bytes = 0;
+    for (const std::int64_t n : tokens)
+      bytes += loop->memory().need(n);
+    return bytes;
+  }
+  static LoopOptions with_context(std::uint64_t bytes) {
+    LoopOptions o = with_store(1 << 30, 1 << 30);
+    o.context_bytes = bytes;
+    return o;
   }
   static LoopOptions with_store(std::uint64_t device, std::uint64_t host) {
     LoopOptions o;
@@ -58,6 +77,7 @@ class Loop : public testing::Test {
 
   std::shared_ptr<RecordingSink> start(const Ask& ask) {
     auto sink = std::make_shared<RecordingSink>();
+    latest = sink;
     RenderedPrompt prompt;
     prompt.ids = ask.prompt;
     GenerationRequest request;
@@ -102,6 +122,9 @@ class Loop : public testing::Test {
   std::unique_ptr<FakeModel> model;
   std::unique_ptr<EngineLoop> loop, other;
   std::shared_ptr<Turn> turn;  // the last one started
+  std::shared_ptr<RecordingSink> latest;
+  std::vector<ContextMemory> told_memory;
+  std::vector<bool> started_then;  // the last turn, when that was told
 };
 
 TEST_F(Loop, ATurnGoesOnWhereTheLastOneEnded) {
@@ -276,9 +299,101 @@ TEST_F(Loop, AStateFromHostMemoryIsAsGood) {
   EXPECT_LE(loop->store().stats().device_bytes, 6000u);
 }
 
-TEST_F(Loop, OneWithoutMemoryFailsAndTheOthersEnd) {
+TEST_F(Loop, WhatDoesNotFitBesideThoseThatRunIsNotStartedAndLaterRuns) {
+  make(with_context(room_for({320, 320}) - 1));
+  const Ask a{talk(1, 300)}, b{talk(2, 300)};
+  const auto first = start(a);
+  loop->step();
+  const auto second = start(b);
+  EXPECT_EQ(loop->step().size(), 1u);
+  EXPECT_EQ(second->finish(), Finish::no_memory);
+  EXPECT_TRUE(second->heard().started.empty());
+  EXPECT_TRUE(second->heard().deltas.empty());
+  const auto details = second->heard().ended.at(0).error->details;
+  EXPECT_EQ(details.at("needed"), static_cast<std::int64_t>(loop->memory().need(320)));
+  EXPECT_EQ(details.at("free"), static_cast<std::int64_t>(loop->memory().free));
+  EXPECT_LT(details.at("free"), details.at("needed"));
+  // A smaller one has room.
+  const auto small = start({talk(3, 100)});
+  finish();
+  EXPECT_EQ(small->finish(), Finish::output_limit);
+  EXPECT_EQ(first->heard().tokens(), plain(a));
+  EXPECT_EQ(run(b).tokens(), plain(b));
+}
+
+TEST_F(Loop, TwoThatFitTogetherRunTogether) {
+  make(with_context(room_for({320, 320})));
+  start({talk(1, 300)});
+  start({talk(2, 300)});
+  finish();
+  EXPECT_EQ(model->most_parts, 2u);
+}
+
+TEST_F(Loop, AloneATurnAlwaysStarts) {
+  make(with_context(1));
+  const Ask ask{talk(1, 300)};
+  const Heard h = run(ask);
+  EXPECT_EQ(h.ended.at(0).finish, Finish::output_limit);
+  EXPECT_EQ(h.tokens(), plain(ask));
+}
+
+TEST_F(Loop, WhatIsFreeIsToldBeforeAStartAndAfterAnEnd) {
+  const std::uint64_t budget = room_for({320, 320});
+  make(with_context(budget));
+  EXPECT_EQ(loop->memory().free, budget);
+  start({talk(1, 300)});
+  finish();
+  ASSERT_EQ(told_memory.size(), 2u);
+  EXPECT_EQ(started_then, (std::vector<bool>{false, true}));
+  EXPECT_EQ(told_memory[0].free, budget - loop->memory().need(320));
+  EXPECT_EQ(told_memory[1].free, budget);
+}
+
+TEST_F(Loop, SavedStatesGiveWayToWhatRuns) {
+  const std::uint64_t budget = room_for({900, 900});
+  FakeOptions fake;
+  fake.chunk = 64;
+  make(with_context(budget), fake);
+  for (std::uint32_t i = 0; i < 20; ++i)
+    run({talk(i, 300)});
+  const std::uint64_t before = loop->store().stats().device_bytes;
+  EXPECT_GT(before, budget / 3);
+  EXPECT_LE(before, budget);
+  start({talk(30, 600), 300});
+  start({talk(31, 600), 300});
+  while (!loop->idle()) {
+    const std::uint64_t held = loop->memory().need(turn->ids.size());
+    loop->step();
+    if (turn->output->ended()) break;
+    EXPECT_LE(loop->store().stats().device_bytes + held, budget);
+  }
+  EXPECT_LT(loop->store().stats().device_bytes, before);
+  EXPECT_GT(loop->store().stats().host_states, 0u);  // moved, not lost
+}
+
+TEST_F(Loop, OneForWhichTheSystemHasNoMemoryGoesOnWhenTheOthersHaveEnded) {
   make();
-  const auto good = start({talk(1, 30), 40});
+  const Ask good{talk(1, 30), 40};
+  Ask bad{talk(2, 30), 40};
+  bad.prompt[0] = 299;
+  const auto one = start(good);
+  const auto broken = start(bad);
+  for (int i = 0; i < 6; ++i)
+    loop->step();
+  model->options.no_memory_for = 299;
+  finish();
+  EXPECT_EQ(broken->finish(), Finish::no_memory);
+  EXPECT_EQ(one->heard().tokens(), plain(good));
+  model->options.no_memory_for = -1;
+  const Ids so_far = broken->heard().tokens();
+  bad.resume = so_far;
+  const Ids rest = run(bad).tokens();
+  bad.resume.clear();
+  EXPECT_EQ(so_far + rest, plain(bad));
+}
+
+TEST_F(Loop, OneWithoutMemoryAloneFails) {
+  make();
   Ask bad{talk(2, 30), 40};
   bad.prompt[0] = 299;
   const auto broken = start(bad);
@@ -288,8 +403,6 @@ TEST_F(Loop, OneWithoutMemoryFailsAndTheOthersEnd) {
   finish();
   EXPECT_EQ(broken->finish(), Finish::failed);
   EXPECT_EQ(broken->heard().ended.at(0).error->code, ErrorCode::out_of_memory);
-  model->options.no_memory_for = -1;
-  EXPECT_EQ(good->heard().tokens(), plain({talk(1, 30), 40}));
 }
 
 TEST_F(Loop, ALongPromptIsSavedOnTheGrid) {

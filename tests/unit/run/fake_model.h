@@ -40,6 +40,7 @@ class FakeModel final : public models::Model {
   std::string device() const override { return "fake"; }
   bool drafts() const override { return options.drafts; }
   std::uint64_t page_bytes() const override { return 1024; }
+  std::uint64_t sequence_bytes() const override { return 4096; }
 
   std::unique_ptr<models::SequenceState> new_sequence() const override;
   Result<void> forward(std::span<const models::StepPart> parts, std::span<float> logits) override;

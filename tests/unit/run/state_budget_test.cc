@@ -16,6 +16,13 @@ TEST(StateBudget, IsAShareOfWhatIsFreeWithinBounds) {
   EXPECT_EQ(default_state_budget(1000 * kGiB).host_bytes, 8 * kGiB);
 }
 
+TEST(StateBudget, WhatRunsAndItsStatesLeaveRoomForTheirCopiesAndForOthers) {
+  EXPECT_EQ(default_context_budget(16 * kGiB), 12 * kGiB);
+  EXPECT_LT(default_context_budget(16 * kGiB) + default_state_budget(16 * kGiB).host_bytes,
+            16 * kGiB);
+  EXPECT_EQ(default_context_budget({}), 0u);
+}
+
 TEST(StateBudget, IsTheLeastWhereNothingIsKnown) {
   EXPECT_EQ(default_state_budget({}).device_bytes, 64 * kMiB);
   EXPECT_EQ(default_state_budget({}).host_bytes, 0u);
