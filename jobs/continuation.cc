@@ -214,6 +214,8 @@ Result<Continuation> continue_job(const JobSpec& spec, const JobRow& parent, Sto
     budgets_to_answer(spec, parent, carried, generation);
   }
   if (spec.on_limit == OnLimit::answer) generation.on_limit = OnLimit::answer;
+  const json::value* forced = parent.facts.if_contains("forced_answer");
+  request.forced_answer = forced && *forced == true;
   request.carried = carried;
   out.submission = {std::move(request), parent.effort_requested};
   out.text = std::move(text);

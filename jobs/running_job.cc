@@ -58,6 +58,7 @@ Taken RunningJob::take(const Delta& delta, bool of_call) {
   const auto count = static_cast<std::int64_t>(delta.tokens.size());
   seen_tokens_ += count;
   (delta.channel == Channel::reasoning ? seen_reasoning_tokens_ : seen_answer_tokens_) += count;
+  forced_answer_ = forced_answer_ || delta.forced_answer;
   // Generators give whole characters; one that does not must not break the text for ever.
   if (!held_.empty() && held_channel_ != delta.channel) {
     const std::string cut = replace_invalid(held_);
@@ -118,6 +119,7 @@ void RunningJob::write(Channel channel, std::string_view text,
     return;
   }
   text_.append(channel, text);
+  if (forced_answer_) row_.facts["forced_answer"] = true;
   replay_at_ = replay_end_ = text_.size();
   // A chunk of its own: text that came without a token is told again by a run that resumes.
   if (fresh.empty() && !of_call) unsaved_.push_back({channel, {}, {}});
@@ -127,6 +129,7 @@ void RunningJob::write(Channel channel, std::string_view text,
 }
 
 void RunningJob::speak() {
+  if (forced_answer_ && !silent_.empty()) row_.facts["forced_answer"] = true;
   add(unsaved_, silent_channel_, {}, silent_);
   silent_.clear();
 }

@@ -117,6 +117,7 @@ class RunningJob {
   std::int64_t seen_reasoning_tokens_ = 0;
   std::int64_t seen_answer_tokens_ = 0;
   bool must_cut_ = false;
+  bool forced_answer_ = false;  ///< in the facts once the tokens that closed it are to be stored
 
   std::string held_;  ///< the beginning of a character
   Channel held_channel_ = Channel::answer;

@@ -346,18 +346,12 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
       if (!late) return;
       late->deadline_timer.reset();
       // The answer that follows is bounded by its own budget.
-      if (late->on_limit == OnLimit::answer) {
-        if (late->phase() == "thinking") late->row().facts["forced_answer"] = true;
-        return generator_.answer_now(generation);
-      }
+      if (late->on_limit == OnLimit::answer) return generator_.answer_now(generation);
       give_up(*late, Intent::deadline);
     });
   }
   const bool answer_now = request->answer_now;
-  // What is said of it holds through a crash in the middle of the answer as well.
-  if (answer_now && request->carried.answer_tokens == 0 &&
-      thinks(request->generation.chat.effort.value_or(Effort{})))
-    job.row().facts["forced_answer"] = true;
+  if (request->forced_answer) job.row().facts["forced_answer"] = true;
   generator_.start(generation, std::move(request->generation),
                    std::make_shared<JobSink>(door_, generation));
   if (answer_now) generator_.answer_now(generation);

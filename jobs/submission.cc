@@ -74,6 +74,7 @@ std::string encode_request(const StoredRequest& request) {
   out["schema"] = request.schema;
   if (request.generation.on_limit == OnLimit::answer) out["on_limit"] = "answer";
   if (request.answer_now) out["answer_now"] = true;
+  if (request.forced_answer) out["forced_answer"] = true;
   if (request.carried.chunks > 0) out["carried"] = encode(request.carried);
   return to_json(out);
 }
@@ -92,6 +93,7 @@ Result<StoredRequest> decode_request(std::string_view text) {
   TRY(const std::string on_limit, string_field(object, "on_limit"));
   if (on_limit == "answer") request.generation.on_limit = OnLimit::answer;
   TRY(request.answer_now, bool_field(object, "answer_now", false));
+  TRY(request.forced_answer, bool_field(object, "forced_answer", false));
   if (const json::value* carried = object.if_contains("carried")) {
     TRY(request.carried, decode_carried(*carried));
   }

@@ -20,6 +20,8 @@ struct StoredRequest {
   json::value schema;       ///< compiled; null: none
   Carried carried = {};     ///< of the job's text: what it began with, of another job
   bool answer_now = false;  ///< its thinking is closed
+  /// The thinking that it began with was closed from outside.
+  bool forced_answer = false;
 };
 std::string encode_request(const StoredRequest& request);
 Result<StoredRequest> decode_request(std::string_view text);

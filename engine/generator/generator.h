@@ -81,6 +81,9 @@ struct Delta {
   std::string text;
   std::vector<std::int32_t> tokens;
   std::vector<TokenLogprobs> logprobs = {};  ///< of `tokens`, where the request asked for them
+  /// The thinking was closed from outside (on_limit, answer_now), with these tokens or before them:
+  /// Ended says so too, but an output that is cut has none.
+  bool forced_answer = false;
 };
 /// A whole tool call, after its last token.
 struct ToolCallMade {

@@ -382,6 +382,7 @@ Encoded encode_body(const Of<Delta>& m) {
                  {"text", m.event.text},
                  {"tokens", ids_array(m.event.tokens)}};
   if (!m.event.logprobs.empty()) o["logprobs"] = encode_logprobs(m.event.logprobs);
+  if (m.event.forced_answer) o["forced_answer"] = true;
   return {kDelta, std::move(o)};
 }
 Encoded encode_body(const Of<ToolCallMade>& m) {
@@ -496,6 +497,7 @@ Result<FromWorker> decode_delta(const json::object& o) {
   if (const json::value* logprobs = o.if_contains("logprobs")) {
     TRY(m.event.logprobs, decode_logprobs(*logprobs));
   }
+  TRY(m.event.forced_answer, strict(bool_field(o, "forced_answer", false)));
   return m;
 }
 

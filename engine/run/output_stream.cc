@@ -228,6 +228,11 @@ void OutputStream::tell_untold() {
     tell(one.events, one.channel, {one.id}, std::move(one.logprobs));
 }
 
+void OutputStream::tell(Delta delta) {
+  delta.forced_answer = closer_.forced();
+  sink_->on_delta(delta);
+}
+
 /// A vocabulary may lack tokens for some bytes, and have no end token for a text that is whole.
 void OutputStream::end_without_a_token() {
   if (json_->complete()) return end(Finish::end_token);
@@ -282,7 +287,7 @@ void OutputStream::tell(const std::vector<text::SplitEvent>& events, Channel cha
                         std::vector<std::int32_t> tokens, std::vector<TokenLogprobs> logprobs) {
   const auto* first = events.empty() ? nullptr : std::get_if<text::SplitText>(&events.front());
   if (!tokens.empty() && (!first || first->channel != channel))
-    sink_->on_delta({channel, "", std::exchange(tokens, {}), std::exchange(logprobs, {})});
+    tell({channel, "", std::exchange(tokens, {}), std::exchange(logprobs, {})});
   for (const text::SplitEvent& event : events) {
     if (const auto* call = std::get_if<ToolCall>(&event)) {
       sink_->on_tool_call({*call});
@@ -291,7 +296,7 @@ void OutputStream::tell(const std::vector<text::SplitEvent>& events, Channel cha
     const auto& piece = std::get<text::SplitText>(event);
     std::string text = piece.channel == Channel::answer ? stops_.push(piece.text) : piece.text;
     if (!text.empty() || !tokens.empty())
-      sink_->on_delta(
+      tell(
           {piece.channel, std::move(text), std::exchange(tokens, {}), std::exchange(logprobs, {})});
   }
 }
@@ -305,7 +310,7 @@ void OutputStream::end(Finish finish, std::optional<Error> error) {
     splitter_.finish(events_);
     tell(events_, Channel::answer, {}, {});
     if (std::string rest = stops_.flush(); !rest.empty())
-      sink_->on_delta({Channel::answer, std::move(rest), {}});
+      tell({Channel::answer, std::move(rest), {}});
   }
   // What the splitter still held may have completed a stop string; the answer is then whole.
   if (stops_.hit() && finish == Finish::end_token) finish = Finish::stop_string;

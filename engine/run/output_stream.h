@@ -85,6 +85,7 @@ class OutputStream {
   void tell(const std::vector<text::SplitEvent>& events, Channel channel,
             std::vector<std::int32_t> tokens, std::vector<TokenLogprobs> logprobs);
   void tell_untold();
+  void tell(Delta delta);
   void end_without_a_token();
   /// How the output has ended with the last token, if it has.
   std::optional<Finish> over() const;

@@ -268,6 +268,7 @@ class Stream {
     delta.tokens = {id};
     if (request_.sampling.top_logprobs) delta.logprobs = {logprobs_of(id, text)};
     delta.text = thinking_ ? text : stops_.push(text);
+    delta.forced_answer = forced_;
     ++count;
     ++made_;
     return delta;

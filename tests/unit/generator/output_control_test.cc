@@ -100,6 +100,21 @@ TEST_F(Control, ASpentReasoningBudgetIsAnsweredFrom) {
   }
 }
 
+TEST_F(Control, WhatIsToldFromTheForcedClosingOnSaysSo) {
+  request.on_limit = OnLimit::answer;
+  plan.reasoning_budget = 30;
+  bool closed = false;
+  for (const Delta& d : run(*stream(), thinker("on and on ")).deltas) {
+    closed = closed || d.forced_answer;
+    EXPECT_EQ(d.forced_answer, closed);
+    EXPECT_FALSE(d.channel == Channel::answer && !closed);
+    EXPECT_TRUE(d.text.empty() || closed == (d.channel == Channel::answer));
+  }
+  EXPECT_TRUE(closed);
+  for (const Delta& d : run(*stream(), thinker("a b\n</think>\n\n")).deltas)
+    EXPECT_FALSE(d.forced_answer);
+}
+
 TEST_F(Control, ThinkingIsClosedAfterASentenceWhereOneEndsInTime) {
   request.on_limit = OnLimit::answer;
   plan.reasoning_budget = 400;

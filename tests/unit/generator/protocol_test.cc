@@ -55,6 +55,7 @@ std::vector<FromWorker> from_worker() {
           Of<Started>{7, {plan, 5, "device", "", 3}},
           Of<PrefillProgress>{7, {5, 10}},
           Of<Delta>{7, {Channel::reasoning, "so", {1, 2}}},
+          Of<Delta>{7, {Channel::answer, "so", {1, 2}, {}, true}},
           Of<Delta>{7,
                     {Channel::answer,
                      "so",

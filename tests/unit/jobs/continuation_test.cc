@@ -88,6 +88,17 @@ TEST(Continuation, WhatTheParentDecidesIsSaidNotToBeUsed) {
   EXPECT_NE(made->note.find("task, effort"), std::string::npos);
 }
 
+TEST(Continuation, AThoughtThatWasClosedFromOutsideStaysSo) {
+  JobRow parent = ended(State::incomplete, Reason::output_limit);
+  EXPECT_FALSE(continue_job(spec(Mode::resume), parent, request(), text())
+                   ->submission.request.forced_answer);
+  parent.facts["forced_answer"] = true;
+  const auto made = continue_job(spec(Mode::resume), parent, request(), text());
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(made->submission.request.forced_answer);
+  EXPECT_TRUE(decode_request(encode_request(made->submission.request))->forced_answer);
+}
+
 TEST(Continuation, TextThatWasHeldBackToTheEndComesAgain) {
   std::vector<Chunk> had = text();
   had.push_back({Channel::answer, "\n", {}});

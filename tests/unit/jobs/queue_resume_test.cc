@@ -24,12 +24,13 @@ class Resume : public QueueTest {
     std::iota(ids.begin(), ids.end(), 1);
     return ids;
   }
-  static void say_token(const FakeGenerator::Run& run, std::size_t i) {
-    run.sink->on_delta({kOutput[i].first, kOutput[i].second, {static_cast<std::int32_t>(i + 1)}});
+  static void say_token(const FakeGenerator::Run& run, std::size_t i, bool forced = false) {
+    run.sink->on_delta(
+        {kOutput[i].first, kOutput[i].second, {static_cast<std::int32_t>(i + 1)}, {}, forced});
   }
-  void say(const FakeGenerator::Run& run, std::size_t from, std::size_t to) {
+  void say(const FakeGenerator::Run& run, std::size_t from, std::size_t to, bool forced = false) {
     for (std::size_t i = from; i < to; ++i)
-      say_token(run, i);
+      say_token(run, i, forced);
   }
   static std::int64_t bytes(std::size_t n) {
     std::int64_t sum = 0;
@@ -272,7 +273,7 @@ TEST_F(Resume, AnAnswerNowEndsTheRunningJobAndTakesItsTokens) {
   const auto run = generator.run(1);
   EXPECT_EQ(run.request.resume, first(2));
   generator.wait_answers(1);
-  say(run, 3, 6);
+  say(run, 3, 6, true);
   generator.end(run, Finish::end_token);
   const json::object e = ended(id);
   EXPECT_EQ(text_of(e, "answer"), answer);
@@ -291,9 +292,36 @@ TEST_F(Resume, AnAnswerNowIsStillAskedForAfterACrash) {
   reopen_after_crash();
   const auto run = generator.run(2);
   generator.wait_answers(2);
-  say(run, 3, 6);
+  say(run, 3, 6, true);
   generator.end(run, Finish::end_token);
   EXPECT_EQ(ended(id).at("forced_answer"), true);
+}
+
+/// The run that goes on sees tokens only: for it the thinking may have closed itself.
+TEST_F(Resume, AForcedAnswerIsRememberedThroughACrashAndInAJobThatGoesOnFromIt) {
+  open();
+  const std::string id = submit_id({{"task", "t"}, {"on_limit", "answer"}, {"deadline_s", 10}});
+  auto run = generator.run(0);
+  generator.begin(run);
+  say(run, 0, 3);
+  flushed(id, bytes(3));
+  EXPECT_EQ(get(id)->at("forced_answer"), false);
+  say(run, 3, 4, true);
+  flushed(id, bytes(4));
+  EXPECT_EQ(get(id)->at("forced_answer"), true);
+  reopen_after_crash();
+  run = generator.run(1);
+  EXPECT_EQ(run.request.resume, first(4));
+  say(run, 4, 5);
+  generator.end(run, Finish::output_limit);
+  EXPECT_EQ(ended(id).at("forced_answer"), true);
+  const std::string child = submit_id({{"continue_from", id}, {"mode", "resume"}});
+  run = generator.run(2);
+  EXPECT_EQ(run.request.resume, first(5));
+  say(run, 5, 6);
+  generator.end(run, Finish::end_token);
+  expect_whole(child);
+  EXPECT_EQ(ended(child).at("forced_answer"), true);
 }
 
 TEST_F(Resume, AWaitingJobThatIsToAnswerNowIsCancelledForIt) {

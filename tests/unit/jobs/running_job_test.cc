@@ -55,6 +55,20 @@ TEST(RunningJob, CollectsTextAndChunksByChannel) {
   EXPECT_EQ(job.progress(0).next_chunk, 2);
 }
 
+TEST(RunningJob, AForcedAnswerIsStoredWithTheTokensThatForcedIt) {
+  RunningJob job = job_with({}, 0);
+  job.take({Channel::reasoning, "thinking", {1}});
+  Delta closing{Channel::reasoning, "", {2}};
+  closing.forced_answer = true;
+  job.take(closing);
+  const auto says = [](const Progress& p) { return p.facts.contains("forced_answer"); };
+  EXPECT_FALSE(says(job.progress(0)));  // its token waits for what comes next
+  EXPECT_EQ(job.progress(0).chunks.back().tokens, std::vector<std::int32_t>{1});
+  job.take({Channel::answer, "so", {3}});
+  EXPECT_TRUE(says(job.progress(0)));
+  EXPECT_EQ(job.progress(0).chunks.front().tokens, (std::vector<std::int32_t>{1, 2}));
+}
+
 TEST(RunningJob, AReplayStoresAndTellsOnlyWhatIsNew) {
   // Every prefix that may have been stored, against deltas of every size.
   const std::string whole = "thinking hardforty-two";
