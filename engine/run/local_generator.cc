@@ -85,8 +85,10 @@ class LocalGenerator::Impl {
     memory_changed_ = std::move(changed);
   }
 
-  Result<PromptPlan> plan_of(const GenerationRequest& request) const {
-    TRY(const RenderedPrompt prompt, render_prompt(loaded_.vocabulary, request, most_counted()));
+  /// On the prep thread.
+  Result<PromptPlan> plan_of(const GenerationRequest& request) {
+    TRY(const RenderedPrompt prompt,
+        render_prompt(loaded_.vocabulary, request, grammars_, most_counted()));
     return plan_prompt(loaded_.vocabulary, prompt, request, loaded_.model->n_ctx(),
                        effort_budgets_);
   }
@@ -158,7 +160,7 @@ class LocalGenerator::Impl {
     Turn& turn = *asked.turn;
     if (turn.cancelled) return refuse(asked, Finish::cancelled, {});
     Result<RenderedPrompt> prompt =
-        render_prompt(loaded_.vocabulary, asked.request, most_counted());
+        render_prompt(loaded_.vocabulary, asked.request, grammars_, most_counted());
     if (!prompt) return refuse(asked, Finish::failed, prompt.error());
     Result<PromptPlan> plan = plan_prompt(loaded_.vocabulary, *prompt, asked.request,
                                           loaded_.model->n_ctx(), effort_budgets_);
@@ -171,7 +173,7 @@ class LocalGenerator::Impl {
     turn.ignore_eos = asked.request.ignore_eos;
     turn.output = std::make_unique<OutputStream>(*loaded_.vocabulary.tokenizer, asked.request,
                                                  std::move(*plan), prompt->starts_thinking,
-                                                 asked.sink, asked.at);
+                                                 asked.sink, asked.at, prompt->grammar);
     turn.resume = std::move(asked.request.resume);
     {
       const std::lock_guard lock(mutex_);
@@ -252,7 +254,8 @@ class LocalGenerator::Impl {
   std::deque<std::shared_ptr<Turn>> engine_inbox_;
   std::map<GenerationId, std::shared_ptr<Turn>> live_;
 
-  EngineLoop loop_;  // the engine's thread only
+  EngineLoop loop_;    // the engine's thread only
+  Grammars grammars_;  // the prep thread only
 
   ContextMemory memory_;  // guarded by mutex_, as is the next
   std::function<void(const ContextMemory&)> memory_changed_;

@@ -57,7 +57,8 @@ sample::SamplerConfig sampler_config(const SamplingParams& params, bool with_too
 
 OutputStream::OutputStream(const text::Tokenizer& tokenizer, const GenerationRequest& request,
                            PromptPlan plan, bool starts_thinking, std::shared_ptr<OutputSink> sink,
-                           Clock::time_point asked)
+                           Clock::time_point asked,
+                           std::shared_ptr<const text::JsonGrammar> grammar)
     : tokenizer_(tokenizer),
       plan_(std::move(plan)),
       sampling_(sampler_config(request.sampling, !request.chat.tools.empty())),
@@ -74,10 +75,12 @@ OutputStream::OutputStream(const text::Tokenizer& tokenizer, const GenerationReq
       asked_(asked) {
   usage_.prompt_tokens = plan_.prompt_tokens;
   if (request.schema.empty()) return;
-  if (auto grammar = text::JsonGrammar::compile(request.schema))
-    json_.emplace(tokenizer, *std::move(grammar), starts_thinking);
-  else
-    bad_schema_ = std::move(grammar).error();
+  if (!grammar) {
+    auto compiled = text::JsonGrammar::compile(request.schema);
+    if (!compiled) bad_schema_ = std::move(compiled).error();
+    if (compiled) grammar = *std::move(compiled);
+  }
+  if (grammar) json_.emplace(tokenizer, std::move(grammar), starts_thinking);
 }
 
 std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {

@@ -38,11 +38,13 @@ sample::SamplerConfig sampler_config(const SamplingParams& params, bool with_too
 
 class OutputStream {
  public:
-  /// `asked` is when the caller asked: the time to the first token counts from there. A schema that
-  /// cannot be compiled (render_prompt() refuses it) ends the output at its first token.
+  /// `asked` is when the caller asked: the time to the first token counts from there. `grammar` is
+  /// that of the request's schema; without it the schema is compiled here, and one that cannot be
+  /// ends the output at its first token.
   OutputStream(const text::Tokenizer& tokenizer, const GenerationRequest& request, PromptPlan plan,
                bool starts_thinking, std::shared_ptr<OutputSink> sink,
-               std::chrono::steady_clock::time_point asked);
+               std::chrono::steady_clock::time_point asked,
+               std::shared_ptr<const text::JsonGrammar> grammar = {});
 
   /// The next token out of the logits of the position before it (`logits` is scratch; only the
   /// ids that the tokenizer knows are looked at). Nothing once the output has ended.

@@ -5,7 +5,6 @@
 #include <ctime>
 
 #include "engine/generator/budget.h"
-#include "engine/text/json_grammar.h"
 #include "engine/text/prompt_encoding.h"
 
 namespace ponder::run {
@@ -104,11 +103,17 @@ bool ends_inside_think(const text::Tokenizer& tokenizer, const RenderedPrompt& p
 
 }  // namespace
 
+Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
+                                     const GenerationRequest& request) {
+  Grammars grammars;
+  return render_prompt(vocabulary, request, grammars);
+}
+
 Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary, const GenerationRequest& request,
-                                     std::size_t most) {
+                                     Grammars& grammars, std::size_t most) {
   RenderedPrompt prompt;
   if (!request.schema.empty()) {
-    TRY_VOID(text::JsonGrammar::compile(request.schema));
+    TRY(prompt.grammar, grammars.of(request.schema));
   }
   if (request.raw_prompt) {
     prompt.text = *request.raw_prompt;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/generator/generator.h"
+#include "engine/run/grammars.h"
 #include "engine/run/load.h"
 
 namespace ponder::run {
@@ -21,16 +22,20 @@ struct RenderedPrompt {
   bool starts_thinking = false;  ///< it ends in an open <think>, or inside a thought
   /// So many ids come before each piece of the caller's own text (text::EncodedPrompt).
   std::vector<std::size_t> caller_text = {};
+  std::shared_ptr<const text::JsonGrammar> grammar = {};  ///< of the schema; null: there is none
 };
 
 /// bad_request when the template refuses the conversation or the model has none, and for a schema
-/// that cannot bound an answer. Template
-/// arguments of the request never replace what the request or the model file says. At effort none
-/// the prompt never ends in an open <think>. Of a prompt with more than `most` ids only those of
-/// its beginning are made, some more than `most`: counting megabytes that can never fit would keep
-/// others waiting for a second.
+/// that cannot bound an answer. Template arguments of the request never replace what the request or
+/// the model file says. At effort none the prompt never ends in an open <think>. The schema is
+/// compiled by `grammars`. Of a prompt with more than `most` ids only those of its beginning are
+/// made, some more than `most`: counting megabytes that can never fit would keep others waiting for
+/// a second.
 Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary, const GenerationRequest& request,
-                                     std::size_t most = SIZE_MAX);
+                                     Grammars& grammars, std::size_t most = SIZE_MAX);
+/// The same for one request alone.
+Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary,
+                                     const GenerationRequest& request);
 
 /// The exact plan; context_length_exceeded with its numbers.
 Result<PromptPlan> plan_prompt(const Vocabulary& vocabulary, const RenderedPrompt& prompt,

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "engine/base/check.h"
 #include "engine/text/json_schema_merge.h"
@@ -10,6 +11,8 @@
 
 namespace ponder::text {
 namespace {
+
+std::atomic<std::uint64_t> compile_count{0};
 
 constexpr std::size_t kMaxOps = 1u << 20;
 constexpr std::size_t kMaxPool = 4u << 20;
@@ -364,7 +367,12 @@ class Emitter {
 
 }  // namespace
 
+std::uint64_t JsonGrammar::compiled() {
+  return compile_count;
+}
+
 Result<std::shared_ptr<const JsonGrammar>> JsonGrammar::compile(const json::object& schema) {
+  ++compile_count;
   TRY(const std::vector<JsonNode> nodes, json_shapes(schema));
   return Emitter(nodes).program();
 }

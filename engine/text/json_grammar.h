@@ -54,6 +54,8 @@ class JsonGrammar {
  public:
   /// bad_request (param "schema") for a schema that is malformed, accepts nothing, or is too big.
   static Result<std::shared_ptr<const JsonGrammar>> compile(const json::object& schema);
+  /// How often that was done in this process; it can take a good part of a second.
+  static std::uint64_t compiled();
 
   static constexpr std::uint32_t kSigned = 1, kIntegral = 2;
   static constexpr std::uint32_t kNoMaximum = 0xFFFFFFFF;

@@ -48,6 +48,33 @@ std::vector<Tokens> one_by_one(std::size_t requests) {
   return all;
 }
 
+TEST(LocalGenerator, ASchemaIsCompiledOncePerJob) {
+  LocalGenerator generator(fake());
+  GenerationRequest one = request(1);
+  one.schema = {{"type", "integer"}};
+  const std::uint64_t before = text::JsonGrammar::compiled();
+  for (GenerationId id = 1; id < 4; ++id) {  // planned, started, and resumed again and again
+    ASSERT_TRUE(test::plan(generator, one));
+    test::run(generator, id, one);
+  }
+  EXPECT_EQ(text::JsonGrammar::compiled() - before, 1u);
+  // Those used last are kept, refusals too.
+  GenerationRequest other = one;
+  for (std::size_t n = 0; n < Grammars::kMost; ++n) {
+    other.schema = {{"const", n}};
+    ASSERT_TRUE(test::plan(generator, other));
+  }
+  other.schema = {{"type", "blob"}};
+  EXPECT_FALSE(test::plan(generator, other));
+  EXPECT_EQ(text::JsonGrammar::compiled() - before, Grammars::kMost + 2);
+  EXPECT_EQ(test::plan(generator, other).error().param, "schema");
+  other.schema = {{"const", Grammars::kMost - 1}};
+  ASSERT_TRUE(test::plan(generator, other));
+  EXPECT_EQ(text::JsonGrammar::compiled() - before, Grammars::kMost + 2);
+  ASSERT_TRUE(test::plan(generator, one));  // it had to go
+  EXPECT_EQ(text::JsonGrammar::compiled() - before, Grammars::kMost + 3);
+}
+
 TEST(LocalThreads, ManyCallersGetTheTextsOfOneByOne) {
   constexpr std::size_t kCallers = 3, kEach = 6;
   const std::vector<Tokens> want = one_by_one(kCallers * kEach);
