@@ -29,6 +29,8 @@ struct GenerationRequest {
   std::optional<std::string> raw_prompt = {};  ///< instead of chat: a rendered prompt
   SamplingParams sampling;
   Budgets budgets;
+  /// An end token is a token like any other; but an answer with a schema ends where its text is
+  /// whole.
   bool ignore_eos = false;
   OnLimit on_limit = OnLimit::stop;
   /// The answer must be a JSON text of this schema; empty: any text. Bounds every answer token,

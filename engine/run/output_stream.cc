@@ -106,7 +106,8 @@ std::optional<text::TokenId> OutputStream::next(std::span<float> logits) {
     end_without_a_token();
     return std::nullopt;
   }
-  if (tokenizer_.is_end(id) && !ignore_eos_) {
+  // With a schema an end token is chosen only where the text is whole, and then nothing else fits.
+  if (tokenizer_.is_end(id) && (!ignore_eos_ || json_state())) {
     if (!thinking() || !closer_.wanted()) {
       const bool whole = splitter_.phase() == text::Phase::answering;
       end(whole ? Finish::end_token : Finish::stream_lost);

@@ -11,6 +11,7 @@
 //   the thinking spent its budget without closing             reasoning_exhausted (on_limit stop)
 //   the answer, both together or the window are spent         output_limit
 //   the last tokens go round in a cycle                       repetition (not with ignore_eos)
+// ignore_eos makes an end token one like any other, in thinking and in an answer without a schema.
 // With on_limit "answer", and after answer_now(), thinking is closed by tokens that are not sampled
 // (thought_closer.h). With a schema every token of the answer is one that a JSON text of the schema
 // can go on with: where the one sampled as usual is not, a second draw of the same position takes

@@ -1,4 +1,5 @@
-// What steers an output from outside: forced answers, resumption, guesses, schemas.
+// What steers an output from outside: forced answers, resumption, guesses, schemas. Long file: one
+// fixture with the models that write for all of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -490,6 +491,38 @@ TEST_F(Control, AStopStringIsFoundHoweverItFallsIntoTokens) {
       EXPECT_EQ(sink->heard().text(Channel::answer), "a\n\nEnd of") << i << " and " << j;
     }
   }
+}
+
+TEST_F(Control, WithIgnoreEosAnAnswerWithASchemaStillEndsWhereItIsWhole) {
+  request.ignore_eos = true;
+  request.schema = {{"type", "integer"}};
+  const auto said = [&](const std::string& script) {
+    auto out = stream();
+    for (const text::TokenId id : ids(script)) {
+      std::vector<float> logits = only(id);
+      if (!out->ended()) out->next(logits);
+    }
+    if (!out->ended()) out->end(Finish::cancelled);
+    return sink->heard();
+  };
+  // Digits could follow, so only an end token ends it; one in the thinking is a token like others.
+  Heard h = said("a <|im_end|> b\n</think>\n\n42<|im_end|>17");
+  EXPECT_EQ(h.ended.at(0).finish, Finish::end_token);
+  EXPECT_EQ(h.text(Channel::answer), "42");
+  EXPECT_EQ(h.text(Channel::reasoning), "a  b");
+  // Before a digit it may not come, whatever the model wants.
+  h = said("a\n</think>\n\n<|im_end|>");
+  EXPECT_EQ(h.ended.at(0).finish, Finish::cancelled);
+  // Nothing can follow.
+  request.schema = {{"const", "x"}};
+  h = said("a\n</think>\n\n\"x\"");
+  EXPECT_EQ(h.ended.at(0).finish, Finish::end_token);
+  EXPECT_EQ(h.text(Channel::answer), "\"x\"");
+  // Without a schema an end token ends nothing.
+  request.schema = {};
+  h = said("a\n</think>\n\n42<|im_end|>17");
+  EXPECT_EQ(h.ended.at(0).finish, Finish::cancelled);
+  EXPECT_EQ(h.text(Channel::answer), "4217");
 }
 
 TEST_F(Control, ASchemaThatCannotBeUsedFailsTheOutput) {
