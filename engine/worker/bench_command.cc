@@ -37,6 +37,7 @@ constexpr std::string_view kStart =
 struct Test {
   bool prefill = true;
   std::int64_t n = 0;
+  std::int64_t depth = 0;
 };
 
 class Bench {
@@ -53,12 +54,13 @@ class Bench {
 
   Result<void> run(const Test& test) {
     const std::int64_t start = drafts(test) ? static_cast<std::int64_t>(start_.size()) : 0;
-    if (test.n + std::max(arguments_.depth, start) > model_.n_ctx())
+    if (test.n + std::max(test.depth, start) > model_.n_ctx())
       return fail(ErrorCode::context_length_exceeded,
                   fmt::format("a test of {} tokens at depth {} does not fit the window of {}",
-                              test.n, arguments_.depth, model_.n_ctx()),
+                              test.n, test.depth, model_.n_ctx()),
                   "give a larger --ctx");
     const std::unique_ptr<models::SequenceState> sequence = model_.new_sequence();
+    TRY_VOID(read_depth(*sequence, drafts(test) ? 0 : test.depth));
     std::vector<double> speeds;
     passes_ = tokens_ = 0;
     for (int i = -1; i < arguments_.repetitions; ++i) {  // the first is for warming up
@@ -72,14 +74,22 @@ class Bench {
  private:
   bool drafts(const Test& test) const { return !test.prefill && arguments_.spec != 0; }
 
+  /// What stands before a test is read once for all its repetitions.
+  Result<void> read_depth(models::SequenceState& sequence, std::int64_t depth) {
+    at_depth_.reset();
+    if (depth == 0) return {};
+    const std::vector<text::TokenId> ids = some_ids(depth, model_.vocab());
+    TRY_VOID(run::read_prompt(model_, sequence, ids, model_.chunk(), logits_));
+    TRY(at_depth_, model_.save(sequence));
+    return {};
+  }
+
   Result<double> once(models::SequenceState& sequence, const Test& test) {
     sequence.clear();
-    if (drafts(test)) return once_with_drafts(sequence, test.n);
-    const std::vector<text::TokenId> ids = some_ids(arguments_.depth + test.n, model_.vocab());
-    const auto depth = static_cast<std::size_t>(arguments_.depth);
-    TRY_VOID(
-        run::read_prompt(model_, sequence, std::span(ids).first(depth), model_.chunk(), logits_));
-    const auto timed = std::span(ids).subspan(depth);
+    if (drafts(test)) return once_with_drafts(sequence, test);
+    if (at_depth_) TRY_VOID(model_.restore(sequence, *at_depth_));
+    const std::vector<text::TokenId> ids = some_ids(test.depth + test.n, model_.vocab());
+    const auto timed = std::span(ids).subspan(static_cast<std::size_t>(test.depth));
     const Clock::time_point began = Clock::now();
     if (test.prefill) {
       TRY_VOID(run::read_prompt(model_, sequence, timed, model_.chunk(), logits_));
@@ -95,8 +105,9 @@ class Bench {
   }
 
   /// Drafts are right or wrong by what the text is, so it has to be the model's own.
-  Result<double> once_with_drafts(models::SequenceState& sequence, std::int64_t n) {
-    const std::int64_t before = arguments_.depth - static_cast<std::int64_t>(start_.size());
+  Result<double> once_with_drafts(models::SequenceState& sequence, const Test& test) {
+    const std::int64_t n = test.n;
+    const std::int64_t before = test.depth - static_cast<std::int64_t>(start_.size());
     std::vector<text::TokenId> ids = some_ids(before, model_.vocab());
     ids.insert(ids.end(), start_.begin(), start_.end());
     sample::SamplerConfig greedy;
@@ -120,7 +131,7 @@ class Bench {
                                    static_cast<double>(passes_) / static_cast<double>(tokens_);
     return {{"test", fmt::format("{}{}", test.prefill ? "pp" : "tg", test.n)},
             {"n", test.n},
-            {"depth", arguments_.depth},
+            {"depth", test.depth},
             {"threads", model_.threads()},
             {"device", model_.device()},
             {"kv", arguments_.model.kv},
@@ -138,7 +149,8 @@ class Bench {
   const double read_gb_per_s_;
   const std::vector<text::TokenId> start_;
   std::vector<float> logits_;
-  std::int64_t passes_ = 0, tokens_ = 0;  ///< of the test that runs
+  std::shared_ptr<const models::Snapshot> at_depth_;  ///< null: at no depth
+  std::int64_t passes_ = 0, tokens_ = 0;              ///< of the test that runs
 };
 
 }  // namespace
@@ -155,10 +167,12 @@ Result<int> run_bench(const BenchArguments& arguments) {
   models::Model& model = *loaded.model;
   TRY_VOID(check_spec(arguments.spec, model));
   std::vector<Test> tests;
-  for (const std::int64_t n : arguments.prompts)
-    if (n > 0) tests.push_back({true, n});
-  for (const std::int64_t n : arguments.outputs)
-    if (n > 0) tests.push_back({false, n});
+  for (const std::int64_t depth : arguments.depths) {
+    for (const std::int64_t n : arguments.prompts)
+      if (n > 0) tests.push_back({true, n, depth});
+    for (const std::int64_t n : arguments.outputs)
+      if (n > 0) tests.push_back({false, n, depth});
+  }
   // Past every cache a larger buffer reads no differently, and the weights are in memory too.
   const std::uint64_t buffer = std::min<std::uint64_t>(model.weight_bytes(), 4ull << 30);
   Bench bench(arguments, model, loaded.vocabulary.tokenizer.get(),

@@ -46,7 +46,7 @@ struct BenchArguments {
   ModelArguments model;
   std::vector<std::int64_t> prompts = {512};  ///< lengths of prefill tests; 0: none
   std::vector<std::int64_t> outputs = {128};  ///< lengths of decode tests; 0: none
-  std::int64_t depth = 0;                     ///< tokens in the sequence before a test begins
+  std::vector<std::int64_t> depths = {0};     ///< tokens in the sequence before a test begins
   int repetitions = 5;
   int spec = 0;  ///< as in GenerateArguments; decode tests then make the model's own greedy text
 };

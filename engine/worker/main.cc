@@ -116,7 +116,10 @@ void add_bench(CLI::App& app, Chosen& chosen) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(tokens);
-  bench->add_option("-d", b.depth, "tokens in the sequence before a test")->check(tokens);
+  bench->add_option("-d", b.depths, "tokens in the sequence before a test")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(tokens);
   bench->add_option("-r", b.repetitions, "repetitions")->check(CLI::Range(1, 1000));
   bench->add_option("--device", chosen.device)->check(CLI::IsMember({"cpu", "cuda"}));
   add_spec(*bench, b.spec);
