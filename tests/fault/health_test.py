@@ -140,7 +140,7 @@ def dead_and_hung():
             with client.idle:
                 began = time.monotonic()
                 os.kill(pid, signal.SIGSTOP)
-            hung = prober.after(began, 30, lambda s, h: s == 503 and h["state"] == "stalled", "a hung worker is told")
+            hung = prober.after(began, 6 if PLANTED else 30, lambda s, h: s == 503 and h["state"] == "stalled", "a hung worker is told")
             back = prober.after(began, 4 + 3 + load, lambda s, h: is_ready(s, h) and h["engine"]["pid"] != pid, "it is replaced")
             profile.figure(18, "worker hung: /health says stalled", f"{hung:.2f} s", "30 s")
             profile.figure(18, "worker hung: replaced, with stall_s = 4", f"{back:.2f} s", "4 s + 3 s")

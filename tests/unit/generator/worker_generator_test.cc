@@ -12,6 +12,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "engine/worker/stub_generator.h"
@@ -254,6 +255,7 @@ TEST(WorkerGenerator, TheWorkerHoldsNoDescriptorOfItsOwner) {
             1);
 }
 
+// ollama#5464: a device that is lost after a suspend, seen when the next worker begins.
 TEST(WorkerGenerator, ADeviceThatIsGoneIsWaitedForHoweverLong) {
   WorkerOptions o = broken_options("device_lost_loading");
   o.max_load_deaths = 2;
@@ -409,6 +411,38 @@ TEST(WorkerGenerator, ManyGenerationsAtOnceFromManyThreads) {
   for (std::thread& thread : threads)
     thread.join();
   EXPECT_EQ(whole, kThreads * kEach);
+}
+
+// CVE-2026-43631 (llama.cpp): an unload freed what a request was using.
+TEST(WorkerGenerator, AnUnloadNeverTakesTheModelFromARequest) {
+  WorkerGenerator worker(stub_options());
+  std::atomic<bool> over{false};
+  std::atomic<int> refused{0}, unloaded{0};
+  std::thread unloader([&] {
+    while (!over) {
+      std::promise<bool> done;
+      worker.unload([&](Result<void> freed) { done.set_value(freed.has_value()); });
+      ++(done.get_future().get() ? unloaded : refused);
+    }
+  });
+  constexpr int kThreads = 4, kEach = 10;
+  std::vector<std::thread> clients;
+  std::atomic<int> whole{0};
+  for (int t = 0; t < kThreads; ++t)
+    clients.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const auto id = static_cast<GenerationId>(t * kEach + i + 1);
+        if (run(worker, id, ask("number " + std::to_string(id)))->finish() == Finish::end_token)
+          ++whole;
+      }
+    });
+  for (std::thread& client : clients)
+    client.join();
+  over = true;
+  unloader.join();
+  EXPECT_EQ(whole, kThreads * kEach);
+  EXPECT_GT(unloaded, 0);
+  EXPECT_EQ(worker.status().restarts, 0);
 }
 
 TEST(WorkerGenerator, CallsMayComeFromCallbacks) {
