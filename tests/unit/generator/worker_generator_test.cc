@@ -1,5 +1,6 @@
 // The supervisor against real worker processes: the stub in ponder-engine, and one that breaks
 // the protocol.
+// Long file: one supervisor, and a test for each way in which its worker can end or be used.
 #include "engine/generator/worker_generator.h"
 
 #include <gmock/gmock.h>
