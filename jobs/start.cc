@@ -169,12 +169,19 @@ void QueueActor::schedule() {
   const bool idle = running_.empty() && running_turns_.empty() && detached_.empty();
   bool trial_waits = false;
   bool no_batch = false;  // an ask on trial waits no longer than for the batch job that runs
+  // One on trial that has come of age is passed by nothing that came later, but by asks while a
+  // batch job runs: else a steady stream of them would never leave it alone.
+  std::optional<std::pair<std::int64_t, std::uint64_t>> passed_by_none;
+  const auto ageing_ms = static_cast<std::int64_t>(options_.ageing_s * 1000);
   std::vector<Waiting> waiting;
   std::vector<std::pair<std::string, CallId>> who;
   for (const auto& [id, job] : waiting_) {
     if (!idle && on_trial(job.row)) {
       trial_waits = true;
       no_batch = no_batch || job.row.lane == Lane::ask;
+      const std::pair<std::int64_t, std::uint64_t> order{job.row.seq, 0};
+      if (now() - job.since_ms >= ageing_ms)
+        passed_by_none = std::min(order, passed_by_none.value_or(order));
       continue;
     }
     const std::uint64_t bytes = job.bytes > 0 ? job.bytes : bytes_of(job.row, engine.memory);
@@ -191,8 +198,7 @@ void QueueActor::schedule() {
     ++(job->row().lane == Lane::ask ? counts.interactive : counts.batch);
   for (const auto& [generation, lane] : detached_)
     ++(lane == Lane::ask ? counts.interactive : counts.batch);
-  const Limits limits{options_.max_running_interactive, options_.max_running_batch,
-                      static_cast<std::int64_t>(options_.ageing_s * 1000)};
+  const Limits limits{options_.max_running_interactive, options_.max_running_batch, ageing_ms};
   const Room left = room(engine);
   const Picks picks = pick(waiting, counts, limits, now(), left);
   no_memory_.clear();
@@ -206,7 +212,10 @@ void QueueActor::schedule() {
   for (const std::size_t i : picks.start) {
     const auto& [id, call] = who[i];
     const bool alone = !id.empty() && on_trial(waiting_.at(id).row);
-    if ((alone && started) || (no_batch && waiting[i].lane == Lane::batch)) {
+    const bool is_batch = waiting[i].lane == Lane::batch;
+    const bool passes =
+        passed_by_none && waiting[i].order > *passed_by_none && (is_batch || counts.batch == 0);
+    if ((alone && started) || (no_batch && is_batch) || passes) {
       trial_waits = true;
       continue;
     }

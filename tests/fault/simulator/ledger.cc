@@ -210,18 +210,35 @@ Ledger::Entry* Ledger::run_started(const ScriptedModel::Run& run, const std::vec
   const auto on_trial = [this](std::int64_t deaths) {
     return deaths > 0 && deaths + 1 >= options_.max_attempts;
   };
+  // A place is taken until the queue has heard of the end as well.
+  auto taken = std::count_if(rows.begin(), rows.end(), [](const Row& other) {
+    return other.lane == Lane::batch && other.state == State::running;
+  });
+  if (row->lane == Lane::batch) --taken;  // its own
+  const bool batch_place =
+      std::max(live_batch, static_cast<int>(taken)) < options_.max_running_batch;
+  const bool is_ask = row->lane == Lane::ask;
+  const std::int64_t ageing_ms = static_cast<std::int64_t>(options_.ageing_s * 1000);
+  bool trial_waits = false;
   for (const Row& other : rows) {
     const Entry* before = find(other.id);
     if (other.state != State::queued || !before || before->order == 0) continue;
     // One that may have killed the engine, or took too much memory, waits until it can be alone.
-    if (on_trial(other.deaths) || before->ran_out_of_memory) continue;
-    if (other.lane == row->lane && before->order < entry.order)
+    const bool alone = on_trial(other.deaths) || before->ran_out_of_memory;
+    trial_waits = trial_waits || alone;
+    if (before->order > entry.order) continue;
+    const bool aged = now_ms - before->waits_since_ms > ageing_ms;
+    if (alone) {
+      if (aged && taken == 0 && live_batch == 0)
+        breach(entry,
+               fmt::format("it was started before {}, which waits to be alone and has waited "
+                           "for {} ms",
+                           other.label, now_ms - before->waits_since_ms));
+      continue;
+    }
+    if (other.lane == row->lane)
       breach(entry, fmt::format("it was started before {}, which was there first", other.label));
-    const bool aged =
-        other.lane == Lane::batch &&
-        now_ms - before->waits_since_ms > static_cast<std::int64_t>(options_.ageing_s * 1000);
-    if (row->lane == Lane::ask && aged && before->order < entry.order &&
-        live_batch < options_.max_running_batch)
+    if (is_ask && other.lane == Lane::batch && aged && batch_place && !trial_waits)
       breach(entry, fmt::format("an ask was started before {}, which had waited for {} ms",
                                 other.label, now_ms - before->waits_since_ms));
   }

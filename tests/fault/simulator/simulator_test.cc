@@ -17,7 +17,9 @@ constexpr int kSteps = 200;
 /// What the queue logs of bad disks and stuck generations is not of interest here.
 class NoLog : public ::testing::Environment {
  public:
-  void SetUp() override { log_to_file("/dev/null"); }
+  void SetUp() override {
+    log_to_file(std::getenv("PONDER_LOG") ? std::getenv("PONDER_LOG") : "/dev/null");
+  }
 };
 const auto* const no_log = ::testing::AddGlobalTestEnvironment(new NoLog);
 
@@ -31,7 +33,7 @@ int seeds() {
   return 60;
 #endif
 #endif
-  return 300;
+  return 200;
 }
 
 void show(const Outcome& outcome) {
@@ -99,6 +101,7 @@ struct Bug {
   const char* name;
   Planted planted;
   const char* found_as;
+  const char* or_as = found_as;
 };
 
 constexpr Bug kBugs[] = {
@@ -112,7 +115,7 @@ constexpr Bug kBugs[] = {
     {"SyncDoesNothing", Planted::sync_does_nothing, ""},
     {"WaitHangs", Planted::wait_hangs, "a wait hangs"},
     {"ExpiresEarly", Planted::expires_early, "it expired early"},
-    {"TextToldTwice", Planted::text_told_twice, "its text is not the model's"},
+    {"TextToldTwice", Planted::text_told_twice, "its text is not the model's", "the events of"},
 };
 
 class PlantedBug : public ::testing::TestWithParam<Bug> {};
@@ -123,7 +126,10 @@ TEST_P(PlantedBug, IsFound) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     const Outcome outcome = simulate(seed, kSteps, bug.planted);
     if (outcome.breach.empty()) continue;
-    EXPECT_NE(outcome.breach.find(bug.found_as), std::string::npos) << outcome.breach;
+    const bool right = outcome.breach.find(bug.found_as) != std::string::npos ||
+                       outcome.breach.find(bug.or_as) != std::string::npos;
+    if (!right) show(outcome);
+    EXPECT_TRUE(right) << "seed " << seed << ": " << outcome.breach;
     return;
   }
   ADD_FAILURE() << "60 seeds did not find it";
