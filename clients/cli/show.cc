@@ -45,7 +45,8 @@ Result<std::string> request_rows(client::DaemonClient& daemon, const std::string
       daemon.call("GET", job_target(id, "/result?part=request"), nullptr, kPromptlyMs, interrupt);
   if (!page) {
     const ErrorCode code = page.error().code;
-    if (code == ErrorCode::gone || code == ErrorCode::bad_request) return std::string();
+    if (code == ErrorCode::gone || code == ErrorCode::bad_request || code == ErrorCode::not_found)
+      return std::string();
     return fail(page.error());
   }
   if (!page->body.is_object()) return std::string();
