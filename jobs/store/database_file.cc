@@ -116,7 +116,8 @@ RawFile::~RawFile() {
 std::int64_t RawFile::size() const {
   auto* handle = static_cast<sqlite3_file*>(handle_);
   sqlite3_int64 bytes = 0;
-  return handle && handle->pMethods->xFileSize(handle, &bytes) == SQLITE_OK ? bytes : 0;
+  if (handle && handle->pMethods->xFileSize(handle, &bytes) != SQLITE_OK) return -1;
+  return bytes;
 }
 
 bool RawFile::read(std::int64_t offset, void* into, std::size_t bytes) const {

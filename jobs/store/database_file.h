@@ -32,7 +32,7 @@ class RawFile {
   ~RawFile();
 
   bool is_open() const { return handle_ != nullptr; }  ///< false: it is not there, or unreadable
-  std::int64_t size() const;
+  std::int64_t size() const;  ///< 0: it is not open; -1: the disk does not tell
   /// False: there are not as many.
   bool read(std::int64_t offset, void* into, std::size_t bytes) const;
 

@@ -9,6 +9,7 @@
 #include "engine/base/log.h"
 #include "jobs/migrations.h"
 #include "jobs/store/database_file.h"
+#include "jobs/store/rebuild.h"
 
 namespace ponder::jobs {
 namespace fs = std::filesystem;
@@ -39,7 +40,7 @@ Result<void> copy_before(Database& db, const fs::path& file, std::int64_t from, 
   const fs::path copy = fmt::format("{}.before-{}", file.string(), to);
   const fs::path part = copy.string() + ".part";
   std::error_code ec;
-  fs::remove(part, ec);
+  remove_database(part);
   const auto make = [&]() -> Result<void> {
     TRY_VOID(prepare_file(part));  // 0600 whatever the umask; VACUUM INTO takes an empty file
     {
@@ -52,7 +53,7 @@ Result<void> copy_before(Database& db, const fs::path& file, std::int64_t from, 
     return sync_directory(file.parent_path());
   };
   if (const Result<void> made = make(); !made) {
-    fs::remove(part, ec);
+    remove_database(part);
     if (is_damage(made.error())) return made;
     return fail(
         ErrorCode::storage,

@@ -41,7 +41,7 @@ class OfflineCheck {
     report_["database"] = file_.string();
     report_["bytes"] = file_bytes(file_);
     report_["log_bytes"] = file_bytes(log_of(file_));
-    for (const char* key : {"schema_version", "jobs", "texts_checked"})
+    for (const char* key : {"database_version", "jobs", "texts_checked"})
       report_[key] = nullptr;
     report_["damaged"] = json::array();
     if (look_at_place() && look_at_files()) look_inside();
@@ -130,7 +130,7 @@ class OfflineCheck {
 
   Result<void> inside(Database& db) {
     TRY(const std::int64_t version, schema_version(db, file_));
-    report_["schema_version"] = version;
+    report_["database_version"] = version;
     if (version == 0) {
       say("database", "ok", "nothing is in it yet");
       return {};

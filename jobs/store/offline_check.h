@@ -8,7 +8,7 @@
 
 namespace ponder::jobs {
 
-/// {"ok", "database", "bytes", "log_bytes", "schema_version", "jobs": {STATE: count},
+/// {"ok", "database", "bytes", "log_bytes", "database_version", "jobs": {STATE: count},
 ///  "texts_checked", "damaged": [{"job_id", "what"}], "checks": [{"name", "state", "message",
 ///  "hint"}]}, state one of ok, note, fail. `ok`: no check failed. Up to 1,000 damaged jobs are
 ///  named.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "engine/base/filesystem_kind.h"
 #include "engine/base/log.h"
@@ -80,10 +81,11 @@ std::string note_of(const LogState& log) {
 }
 
 /// Whether a file that says it is ours has what the header of a database of ours always has. SQLite
-/// would take some of it for that of a newer SQLite's file, and refuse.
-bool header_holds(const RawFile& file) {
+/// would take some of it for that of a newer SQLite's file, and refuse. nullopt: unreadable.
+std::optional<bool> header_holds(const RawFile& file) {
   std::array<unsigned char, 100> header{};
-  if (!file.read(0, header.data(), header.size())) return false;
+  if (file.size() < static_cast<std::int64_t>(header.size())) return false;
+  if (!file.read(0, header.data(), header.size())) return std::nullopt;
   const auto number = [&](std::size_t at) {
     return std::uint32_t{header[at]} << 24 | std::uint32_t{header[at + 1]} << 16 |
            std::uint32_t{header[at + 2]} << 8 | header[at + 3];
@@ -107,8 +109,14 @@ Result<Files> look_at(const fs::path& file) {
   std::error_code ec;
   Files files;
   const RawFile database(file, RawFile::Kind::database);
+  const auto unreadable = [&] {
+    return fail(ErrorCode::storage, fmt::format("{} cannot be read", file.string()),
+                "mend its permissions or the disk; nothing was changed");
+  };
   const bool logged = RawFile(log_of(file), RawFile::Kind::log).size() > kEmptyLogBytes;
   const bool there = fs::exists(fs::symlink_status(file, ec));
+  // A disk that fails must not pass for a database that is empty.
+  if (there && (!database.is_open() || database.size() < 0)) return unreadable();
   if (database.size() == 0 && (fs::exists(birth_mark(file), ec) || (!there && !logged))) {
     files.is_new = true;
     return files;
@@ -119,7 +127,9 @@ Result<Files> look_at(const fs::path& file) {
     files.damage = name + " is missing beside its log";
   else if (database.size() == 0)
     files.damage = name + " is empty";
-  else if (!header_holds(database))
+  else if (const auto holds = header_holds(database); !holds)
+    return unreadable();
+  else if (!*holds)
     files.damage = "its header";
   else if (files.log.verdict == LogState::Verdict::damaged)
     files.damage = fmt::format("its log does not hold at frame {}, with {} commits behind it",
