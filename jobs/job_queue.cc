@@ -101,15 +101,13 @@ CallId QueueActor::ask(Done done, std::function<void(CallId, Done)> work) {
 
 CallId QueueActor::submit(JobSpec spec, std::function<void(Result<Submitted>)> done) {
   using Done = std::function<void(Result<Submitted>)>;
-  auto shared = std::make_shared<JobSpec>(std::move(spec));
-  // Hashed by who submits: megabytes of it would keep every other call waiting.
-  const std::string hash = body_hash(*shared);
-  return ask<Done>(std::move(done), [this, shared, hash](CallId call, Done d) {
+  auto shared = std::make_shared<ReadySpec>(make_ready(std::move(spec)));
+  return ask<Done>(std::move(done), [this, shared](CallId call, Done d) {
     if (stopping_) {
       if (calls_.close(call)) d(fail(stopping_error()));
       return;
     }
-    submit_now(call, std::move(*shared), hash, std::move(d));
+    submit_now(call, std::move(*shared), std::move(d));
   });
 }
 

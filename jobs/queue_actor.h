@@ -133,8 +133,7 @@ class QueueActor final : public JobQueue {
   std::int64_t now() const { return clock_.steady_ms(); }
 
   // submit.cc
-  void submit_now(CallId call, JobSpec spec, const std::string& hash,
-                  std::function<void(Result<Submitted>)> done);
+  void submit_now(CallId call, ReadySpec ready, std::function<void(Result<Submitted>)> done);
   Result<std::optional<Submitted>> existing(const JobRow& wanted, bool force_new);
   Result<std::optional<ParentJob>> parent_of(const JobSpec& spec);
   Result<void> room_for_one(std::size_t pending) const;

@@ -158,4 +158,13 @@ Result<Submission> prepare(const JobSpec& spec, const std::optional<ParentJob>& 
   return out;
 }
 
+ReadySpec make_ready(JobSpec spec) {
+  ReadySpec ready{std::move(spec), {}, {}};
+  ready.hash = body_hash(ready.spec);
+  if (!ready.spec.continue_from.empty()) return ready;
+  ready.alone = prepare(ready.spec, std::nullopt);
+  if (*ready.alone) ready.request = encode_request((*ready.alone)->request);
+  return ready;
+}
+
 }  // namespace ponder::jobs

@@ -43,4 +43,14 @@ std::string body_hash(const JobSpec& spec);
 /// bad_request for what does not go together.
 Result<Submission> prepare(const JobSpec& spec, const std::optional<ParentJob>& parent);
 
+/// A spec with all that can be made of it without the queue, for the thread of the one who submits:
+/// with megabytes of text it takes long enough to keep every other call waiting.
+struct ReadySpec {
+  JobSpec spec;
+  std::string hash;                         ///< body_hash()
+  std::optional<Result<Submission>> alone;  ///< prepare(), where there is no parent
+  std::string request = {};                 ///< of a good one, encode_request()
+};
+ReadySpec make_ready(JobSpec spec);
+
 }  // namespace ponder::jobs

@@ -120,8 +120,9 @@ Result<void> QueueActor::room_for_one(std::size_t pending) const {
               "try again later, or cancel some: ponder ps --state queued");
 }
 
-void QueueActor::submit_now(CallId call, JobSpec spec, const std::string& hash,
+void QueueActor::submit_now(CallId call, ReadySpec ready,
                             std::function<void(Result<Submitted>)> done) {
+  const JobSpec& spec = ready.spec;
   PendingSubmit pending;
   pending.call = call;
   pending.force_new = spec.force_new;
@@ -134,7 +135,7 @@ void QueueActor::submit_now(CallId call, JobSpec spec, const std::string& hash,
     row.label = spec.label;
     row.idempotency_key = spec.idempotency_key;
     row.pinned = spec.pin;
-    row.body_sha256 = hash;
+    row.body_sha256 = ready.hash;
     if (spec.deadline_s)
       row.deadline_ms =
           std::max<std::int64_t>(1, static_cast<std::int64_t>(*spec.deadline_s * 1000));
@@ -146,10 +147,14 @@ void QueueActor::submit_now(CallId call, JobSpec spec, const std::string& hash,
       TRY(request, take_on(pending));
     } else {
       TRY(const std::optional<ParentJob> parent, parent_of(spec));
-      if (parent) row.parent_id = parent->id;
-      TRY(Submission submission, prepare(spec, parent));
+      if (parent) {
+        row.parent_id = parent->id;
+        ready.alone = prepare(spec, parent);
+        if (*ready.alone) ready.request = encode_request((*ready.alone)->request);
+      }
+      TRY(Submission submission, std::move(*ready.alone));
       row.effort_requested = submission.effort;
-      pending.request = encode_request(submission.request);
+      pending.request = std::move(ready.request);
       request = std::move(submission.request.generation);
     }
     if (!status().store_ok) {  // known to fail: not worth the counting
