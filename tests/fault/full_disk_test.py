@@ -381,7 +381,10 @@ def main():
             work += [pool.submit(one_fault, folder, number, plan) for number, plan in enumerate(planned_faults())]
         try:
             for done in concurrent.futures.as_completed(work):
-                done.result()
+                try:
+                    done.result()
+                except OSError as gone:
+                    check(False, f"the daemon stays while the disk refuses: {gone}")
         finally:
             pool.shutdown(cancel_futures=True)
             for daemon in daemons:  # after a breach that stopped its thread
