@@ -56,7 +56,7 @@ class Original:
             daemon.start()
             self.jobs = {}
             ids = [daemon.submit(f"text {n} [[stub tokens={60 + 130 * (n % 4)} think=20 rate=100000]]",
-                                 label=f"label-{n}", workspace=f"/work/{n % 3}", pin=n % 5 == 0).json["job_id"]
+                                 label=f"label-{n}", workspace=f"/workspace/{n % 3}", pin=n % 5 == 0).json["job_id"]
                    for n in range(26)]
             for job_id in ids:
                 check(daemon.wait_terminal(job_id)["state"] == "completed", "the jobs are done")
