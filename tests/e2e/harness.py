@@ -50,6 +50,15 @@ def wait_until(condition, seconds, what):
     return None
 
 
+def alive(pid):
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path, timeout):
         super().__init__("localhost", timeout=timeout)

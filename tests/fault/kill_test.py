@@ -10,7 +10,7 @@ import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from harness import Daemon, Mcp, check, finish, os, time, wait_until
+from harness import Daemon, Mcp, alive, check, finish, os, time, wait_until
 
 def worker_killed():
     with Daemon("--engine", "stub") as daemon:
@@ -32,14 +32,6 @@ def worker_killed():
         check(new and new != pid, "a new worker runs")
         daemon.kill()
         wait_until(lambda: not alive(new), 2, "the worker dies with the daemon")
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def mcp_killed():

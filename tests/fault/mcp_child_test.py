@@ -17,7 +17,7 @@ import time
 
 import profile
 from profile import figure, size
-from harness import BIN, PLANTED, Daemon, check, finish, wait_until
+from harness import BIN, PLANTED, Daemon, alive, check, finish, wait_until
 
 # Three bugs of real servers, put in front of the program.
 WRAPPED = {
@@ -130,14 +130,6 @@ class Child:
 
     def end(self):
         return self.gone_after(self.close)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def running_ask(daemon, text):

@@ -16,7 +16,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import profile
 
-from harness import PLANTED, Daemon, check, cli, finish, http, os, subprocess, time, wait_until
+from harness import PLANTED, Daemon, alive, check, cli, finish, http, os, subprocess, time, wait_until
 
 JOBS, STREAMS = 20, 200
 CONFIG = "max_running_batch = 20\nmax_running_interactive = 8\nmax_turns_waiting = 300\n"
@@ -172,7 +172,7 @@ def second_signal():
         took = time.monotonic() - began
         check(took <= 1, f"the second SIGTERM took {took:.2f} s")
         check(code == 128 + signal.SIGTERM, f"the second SIGTERM exits {code}")
-        wait_until(lambda: not pathlib.Path(f"/proc/{worker}").exists() or " Z" in pathlib.Path(f"/proc/{worker}/stat").read_text(),
+        wait_until(lambda: not alive(worker),
                    5, "the hung worker is gone with its daemon")
         audit(daemon, jobs, [], "after a second SIGTERM")
         profile.figure(17, "the second SIGTERM", f"{took:.2f} s", "1 s, nothing lost")

@@ -19,18 +19,10 @@ import time
 
 from profile import figure, size  # first: it knows where harness is
 import audit
-from harness import BIN, PLANTED, TERMINAL, Daemon, breaches, check, finish, planted_sqlite, wait_until
+from harness import BIN, PLANTED, TERMINAL, Daemon, alive, breaches, check, finish, planted_sqlite, wait_until
 
 SEED = int(os.environ.get("PONDER_SEED", random.randrange(1 << 32)))
 CHANCE = random.Random(SEED)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def ends_whole(daemon, job_id, task, tokens, think, what):
