@@ -122,6 +122,20 @@ Result<std::vector<JobRow>> read_all(Cursor& c) {
 
 }  // namespace
 
+Result<void> insert_change(Cursor& row, std::int64_t job, const StateChange& change) {
+  return row.integer(1, job)
+      .integer(2, change.seq)
+      .integer(3, change.position)
+      .integer(4, change.text_bytes)
+      .integer(5, change.cut ? 1 : 0)
+      .text(6, to_string(change.state))
+      .text(7, to_string(change.reason))
+      .integer(8, change.attempt)
+      .integer(9, change.at_ms)
+      .text(10, change.note)
+      .run();
+}
+
 struct JobStore::Impl {
   fs::path file;
   StoreLimits limits;
@@ -253,18 +267,8 @@ struct JobStore::Impl {
         change.position = last.integer_at(1) + text + 1 + gap;
       }
     }
-    return use(Sql::insert_change)
-        .integer(1, job)
-        .integer(2, change.seq)
-        .integer(3, change.position)
-        .integer(4, change.text_bytes)
-        .integer(5, change.cut ? 1 : 0)
-        .text(6, to_string(change.state))
-        .text(7, to_string(change.reason))
-        .integer(8, change.attempt)
-        .integer(9, change.at_ms)
-        .text(10, change.note)
-        .run();
+    Cursor row = use(Sql::insert_change);
+    return insert_change(row, job, change);
   }
 
   Result<void> add_chunks(std::int64_t job, const Progress& progress) {

@@ -76,6 +76,10 @@ struct StateChange {
   std::string note;
 };
 
+class Cursor;  // jobs/store/sqlite.h
+/// Runs Sql::insert_change, or a statement with the same parameters.
+Result<void> insert_change(Cursor& row, std::int64_t job, const StateChange& change);
+
 /// Text on its way to the disk.
 struct Chunk {
   Channel channel = Channel::answer;

@@ -336,19 +336,10 @@ class Salvage {
       change.note = "the job database was damaged";
       history_.push_back(std::move(change));
     }
-    for (const StateChange& change : history_)
-      TRY_VOID(Cursor(add_change_)
-                   .integer(1, seq)
-                   .integer(2, change.seq)
-                   .integer(3, change.position)
-                   .integer(4, change.text_bytes)
-                   .integer(5, change.cut ? 1 : 0)
-                   .text(6, to_string(change.state))
-                   .text(7, to_string(change.reason))
-                   .integer(8, change.attempt)
-                   .integer(9, change.at_ms)
-                   .text(10, change.note)
-                   .run());
+    for (const StateChange& change : history_) {
+      Cursor row(add_change_);
+      TRY_VOID(insert_change(row, seq, change));
+    }
     return {};
   }
 
