@@ -20,6 +20,17 @@ class Http : public ServedApi {
 };
 
 // Each is sent in front of a good request: a server that resynchronises would answer twice.
+/// Of any job: so many bytes of text.
+auto page_of(std::size_t bytes) {
+  return [bytes](const std::string& id, jobs::Part part, std::int64_t, std::int64_t) {
+    jobs::ResultPage page;
+    page.job_id = id;
+    page.part = part;
+    page.text = std::string(bytes, 'x');
+    return Result<jobs::ResultPage>(page);
+  };
+}
+
 TEST_F(Http, AmbiguousRequestsAreRefusedOnceAndTheConnectionEnds) {
   serve();
   const std::string good = get("/health");
@@ -359,13 +370,7 @@ TEST_F(Http, ResetsATcpClientThatTakesNoBytes) {
   ServerLimits limits;
   limits.write_idle_timeout = milliseconds(100);
   serve(limits);
-  queue->on_result = [](const std::string& id, jobs::Part part, std::int64_t, std::int64_t) {
-    jobs::ResultPage page;
-    page.job_id = id;
-    page.part = part;
-    page.text = std::string(16 << 20, 'x');
-    return Result<jobs::ResultPage>(page);
-  };
+  queue->on_result = page_of(16 << 20);
   RawClient client = on_tcp();
   client.send("GET /v1/jobs/" + std::string(kJobId) + "/result HTTP/1.1\r\nHost: 127.0.0.1:" +
               std::to_string(port) + "\r\nX-Api-Key: " + key + "\r\n\r\n");
@@ -402,13 +407,7 @@ TEST_F(Http, EndsAClientThatTakesNoBytes) {
   ServerLimits limits;
   limits.write_idle_timeout = milliseconds(100);
   serve(limits);
-  queue->on_result = [](const std::string& id, jobs::Part part, std::int64_t, std::int64_t) {
-    jobs::ResultPage page;
-    page.job_id = id;
-    page.part = part;
-    page.text = std::string(8 << 20, 'x');
-    return Result<jobs::ResultPage>(page);
-  };
+  queue->on_result = page_of(8 << 20);
   RawClient client = on_unix();
   client.send(get("/v1/jobs/" + std::string(kJobId) + "/result"));
   ASSERT_TRUE(client.read_until("HTTP/1.1 200"));
