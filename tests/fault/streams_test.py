@@ -170,7 +170,7 @@ class SilentProxy:
 
 
 def daemon_side():
-    rounds = profile.size(2, 15)
+    rounds = profile.size(2, 16)
     counts = {"streams": 0, "silent": 0, "late": 0}
     with Daemon("--engine", "stub") as daemon:
         (daemon.home / "ponder.toml").write_text(f"stall_s = {STALL_S}\nmax_attempts = 1\n")
@@ -397,7 +397,7 @@ def programs(parent, daemon, job_id, totals):
         work = []
         for kind, answer in kept.items():
             streaming = kind.endswith("/events")
-            count = profile.size(60 if streaming else 8, 10**6 if streaming and name == "logs" else 150)
+            count = profile.size(60 if streaming else 8, 1500 if streaming else 150)
             work += [(kind, at) for at in positions(kind, answer, 15 if PLANTED else count)]
 
         def run(i):
@@ -442,7 +442,7 @@ def over_mcp(parent, daemon, job_id, totals):
         for kind, answer in kept.items():
             if kind == "GET /health" and tool != "health":
                 continue  # a remark beside the answer, which is whole without it
-            for at in positions(kind, answer, profile.size(25, 10**6)):
+            for at in positions(kind, answer, profile.size(25, 300)):
                 stand_in.cut(kind, at)
                 result = mcp.tool(tool, **arguments)
                 totals["cuts"] += 1
