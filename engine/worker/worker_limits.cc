@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "engine/base/sanitized.h"
+
 #if defined(__linux__)
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -20,19 +22,6 @@
 
 namespace ponder::worker {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
 
 /// A device driver opens some hundred files for a few devices.
 constexpr rlim_t kMostFiles = 1024;

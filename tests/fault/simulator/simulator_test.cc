@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "engine/base/log.h"
+#include "engine/base/sanitized.h"
 #include "tests/fault/simulator/world.h"
 
 namespace ponder::simulator {
@@ -26,14 +27,7 @@ const auto* const no_log = ::testing::AddGlobalTestEnvironment(new NoLog);
 int seeds() {
   if (const char* soak = std::getenv("PONDER_SOAK"); soak && std::string_view(soak) == "1")
     return 10'000;
-#if defined(__SANITIZE_ADDRESS__)
-  return 60;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  return 60;
-#endif
-#endif
-  return 200;
+  return kSanitized ? 60 : 200;
 }
 
 void show(const Outcome& outcome) {

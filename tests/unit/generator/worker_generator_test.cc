@@ -16,6 +16,7 @@
 #include <future>
 #include <thread>
 
+#include "engine/base/sanitized.h"
 #include "engine/worker/stub_generator.h"
 #include "tests/unit/generator/recording_sink.h"
 
@@ -289,9 +290,7 @@ TEST(WorkerGenerator, AWorkerWithoutMemoryFailsItsGenerationsWithThatReason) {
 }
 
 TEST(WorkerGenerator, AFrameThatFindsNoMemoryIsNoCrash) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitized builds have no memory limit";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitized builds have no memory limit";
   WorkerOptions o = stub_options();
   o.memory_mib = 64;
   WorkerGenerator worker(o);

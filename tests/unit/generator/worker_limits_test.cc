@@ -21,14 +21,10 @@
 #include <new>
 #include <thread>
 
+#include "engine/base/sanitized.h"
+
 namespace ponder::worker {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 /// What `body` returns in a confined child: 0 to 200.
 int in_child(const std::function<int()>& body, bool confined = true) {

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <optional>
 
+#include "engine/base/sanitized.h"
 #include "engine/text/chat_template.h"
 #include "tests/unit/text/golden_files.h"
 
@@ -19,17 +20,8 @@ std::string repeat(std::string_view part, int times) {
   return all;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSlower = 20;  // sanitizers check every range that memmem may read
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr double kSlower = 20;
-#else
-constexpr double kSlower = 1;
-#endif
-#else
-constexpr double kSlower = 1;
-#endif
+// Sanitizers check every range that memmem may read.
+constexpr double kSlower = kSanitized ? 20 : 1;
 
 struct Hostile {
   const char* name;
