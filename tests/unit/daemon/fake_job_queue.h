@@ -17,17 +17,20 @@ namespace ponder::daemon {
 class TaskThread {
  public:
   TaskThread() : thread_([this] { loop(); }) {}
-  ~TaskThread() {
+  ~TaskThread() { stop(); }
+  /// What is posted is done, nothing is from now on.
+  void stop() {
     {
       const std::lock_guard lock(mutex_);
       over_ = true;
     }
     wake_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   void post(std::function<void()> task) {
     // Told under the lock: what the task does may let another thread destroy this one.
     const std::lock_guard lock(mutex_);
+    if (over_) return;
     tasks_.push_back(std::move(task));
     wake_.notify_all();
   }
@@ -78,6 +81,7 @@ class FakeGenerator : public Generator {
   void start(GenerationId, GenerationRequest, std::shared_ptr<OutputSink>) override {}
   void cancel(GenerationId) override {}
   void answer_now(GenerationId) override {}
+  void stop() override { thread_.stop(); }
   GeneratorStatus status() const override {
     const std::lock_guard lock(mutex_);
     return status_;

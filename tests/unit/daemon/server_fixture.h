@@ -28,6 +28,7 @@ class ServedApi : public testing::Test {
   }
   void TearDown() override {
     if (server) server->stop();
+    generator.stop();  // its answers go to the queue
     queue.reset();
     api.reset();
     server.reset();
