@@ -500,6 +500,7 @@ TEST_F(Control, WithIgnoreEosAnAnswerWithASchemaStillEndsWhereItIsWhole) {
     auto out = stream();
     for (const text::TokenId id : ids(script)) {
       std::vector<float> logits = only(id);
+      logits[static_cast<std::size_t>(ids("7").at(0))] += 40.0f;  // where `id` may not come
       if (!out->ended()) out->next(logits);
     }
     if (!out->ended()) out->end(Finish::cancelled);
@@ -513,6 +514,7 @@ TEST_F(Control, WithIgnoreEosAnAnswerWithASchemaStillEndsWhereItIsWhole) {
   // Before a digit it may not come, whatever the model wants.
   h = said("a\n</think>\n\n<|im_end|>");
   EXPECT_EQ(h.ended.at(0).finish, Finish::cancelled);
+  EXPECT_EQ(h.text(Channel::answer), "7");
   // Nothing can follow.
   request.schema = {{"const", "x"}};
   h = said("a\n</think>\n\n\"x\"");
