@@ -19,7 +19,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from harness import PLANTED, Daemon, Mcp, PlantingProxy, UnixConnection, check, finish, os, wait_until
-from profile import ahead_of_others, figure, size, sync_factor
+from profile import ahead_of_others, figure, size, steadied, sync_factor
 
 WAITS = size(300, 2000)
 LOAD_S = size(6, 300)
@@ -164,7 +164,7 @@ class Load:
         count = 0
         while time.monotonic() < self.until:
             count += 1
-            body = json.dumps({"task": f"load {number} {count} [[stub tokens=5 think=2 rate=5000]]"})
+            body = json.dumps({"task": f"load {self.until} {number} {count} [[stub tokens=5 think=2 rate=5000]]"})
             began = time.monotonic()
             connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
             reply = connection.getresponse()
@@ -206,7 +206,7 @@ class Load:
 
 
 def under_load(daemon, socket):
-    streams = [daemon.submit(f"stream {n} [[stub tokens={int((LOAD_S + BOUNDS[1] + 20) * 20)} think=20 rate=20]]").json["job_id"] for n in range(STREAMS)]
+    streams = [daemon.submit(f"stream {n} [[stub tokens={int((LOAD_S + BOUNDS[1] + 20) * 20)} think=20 rate=20]]", force_new=True).json["job_id"] for n in range(STREAMS)]
     for job_id in streams:  # from here on their state and phase stay as they are
         wait_until(lambda: daemon.job(job_id)["phase"] == "answering", 10, "a stream answers")
     factor = sync_factor(daemon.home)
@@ -233,14 +233,11 @@ def under_load(daemon, socket):
     first = statistics.quantiles(load.first_ms, n=100)[98]
     check(not load.errors, f"{len(load.errors)} errors under load, such as {load.errors[:2]}")
     check(busy == 0, f"the database was busy {busy} times")
-    submit_ms = SUBMIT_MS * max(factor, sync_factor(daemon.home))
-    check(p99 <= submit_ms, f"p99 of {len(load.submit_ms)} submits is {p99:.0f} ms")
-    check(first <= FIRST_MS, f"p99 of {len(load.first_ms)} first chunks is {first:.0f} ms")
     check(report["killed"] > report["begun"] / 4, f"{report['killed']} of {report['begun']} clients were killed")
     figure("P16", f"{WAITS} waits at once, late, p100 of {report['answered']}, ms", f"{report['late_ms']:.0f}", f"<= {LATE_MS}")
-    figure("P16", f"submit p99 of {len(load.submit_ms)}, ms", f"{p99:.0f}", f"<= {submit_ms:.0f}")
-    figure("P16", f"first chunk p99 of {len(load.first_ms)}, ms", f"{first:.0f}", f"<= {FIRST_MS}")
     figure("P16", "errors and busy databases seen", len(load.errors) + busy, 0)
+    return [(f"submit p99 of {len(load.submit_ms)}", p99, SUBMIT_MS * max(factor, sync_factor(daemon.home))),
+            (f"first chunk p99 of {len(load.first_ms)}", first, FIRST_MS)]
 
 
 def main():
@@ -255,7 +252,9 @@ def main():
             (daemon.home / "ponder.toml").write_text("max_connections = 8000\nmax_queued = 100000\n"
                                                      f"max_running_batch = {STREAMS + 2}\nmax_running_interactive = 4\n")
             daemon.start()
-            under_load(daemon, daemon.socket)
+            for what, ms, most in steadied(lambda: under_load(daemon, daemon.socket)):
+                check(ms <= most, f"{what} is {ms:.0f} ms")
+                figure("P16", f"{what}, ms", f"{ms:.0f}", f"<= {most:.0f}")
     finish("load")
 
 
