@@ -112,7 +112,8 @@ void write_text_fields(json::object& out, const JobRow& row, const EnvelopeView&
 void write_run_fields(json::object& out, const JobRow& row, const EnvelopeView& view) {
   const std::int64_t run_ms = view.running ? view.running->run_ms(view.steady_ms) : row.run_ms;
   const std::int64_t until = row.ended_ms != 0 ? row.ended_ms : view.now_ms;
-  out["queue_s"] = seconds(until - row.created_ms - run_ms);
+  // By the wall clock, which alone outlives a daemon: where it went back, nothing is known.
+  out["queue_s"] = seconds(std::max<std::int64_t>(0, until - row.created_ms - run_ms));
   if (row.started_ms != 0) out["run_s"] = seconds(run_ms);
   if (!view.running) return;
   out["phase"] = view.running->phase();

@@ -75,6 +75,9 @@ Result<void> QueueActor::begin() {
   TRY(const auto past, store_->history(kHistoryRows));
   for (auto job = past.rbegin(); job != past.rend(); ++job)
     times_.add(job->lane, job->effort, job->run_ms);
+  // The clock may have gone back since the last daemon: ids sort by creation all the same.
+  TRY(const std::string last_id, store_->last_id());
+  continue_job_ids(last_id);
   TRY(std::vector<JobRow> rows, store_->live());
   for (JobRow& row : rows) {
     CHECK_MSG(row.state == State::queued, "a running row after recovery");

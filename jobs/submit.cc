@@ -254,7 +254,7 @@ Result<Submitted> QueueActor::commit(PendingSubmit& pending) {
   Result<void> inserted = store_->insert(row, pending.request, std::move(pending.text));
   if (!stored(inserted)) return fail(inserted.error());
   const std::string id = row.id;
-  enqueue(std::move(row));
+  enqueue(std::move(row), now());
   refresh_status();
   look_at_engine();
   // The caller hears of the row as it was committed; it is started after that.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <mutex>
+#include <tuple>
 
 #include "engine/base/check.h"
 
@@ -30,6 +31,12 @@ void fill_random(void* out, std::size_t n) {
     n -= got;
   }
 }
+
+struct LastId {
+  std::mutex mutex;
+  std::int64_t ms = -1;
+  std::array<std::uint8_t, 16> tail{};  ///< digits of 5 bits
+} last_id;
 }  // namespace
 
 std::uint64_t random_u64() {
@@ -50,27 +57,49 @@ std::string random_hex(std::size_t bytes) {
 }
 
 std::string new_job_id(std::int64_t wall_ms) {
-  static std::mutex mutex;
-  static std::int64_t last_ms = -1;
-  static std::array<std::uint8_t, 16> tail{};  // 16 digits of 5 bits
-  const std::lock_guard lock(mutex);
-  if (wall_ms > last_ms) {
-    last_ms = wall_ms;
+  const std::lock_guard lock(last_id.mutex);
+  if (wall_ms > last_id.ms) {
+    last_id.ms = wall_ms;
     std::array<std::uint8_t, 16> random{};
     fill_random(random.data(), random.size());
-    for (std::size_t i = 0; i < tail.size(); ++i) tail[i] = random[i] & 31;
-    tail[0] &= 15;  // leaves room to count up
+    for (std::size_t i = 0; i < random.size(); ++i)
+      last_id.tail[i] = random[i] & 31;
+    last_id.tail[0] &= 15;  // leaves room to count up
   } else {  // the same millisecond, or a clock that went back: count on from the last id
-    for (std::size_t i = tail.size(); i-- > 0;) {
-      tail[i] = (tail[i] + 1) & 31;
-      if (tail[i] != 0) break;
+    std::size_t i = last_id.tail.size();
+    while (i-- > 0) {
+      last_id.tail[i] = (last_id.tail[i] + 1) & 31;
+      if (last_id.tail[i] != 0) break;
     }
+    if (i == SIZE_MAX) ++last_id.ms;  // every digit has come round
   }
   std::string id(26, '0');
-  std::int64_t t = last_ms;
-  for (int i = 9; i >= 0; --i, t >>= 5) id[static_cast<std::size_t>(i)] = kAlphabet[t & 31];
-  for (std::size_t i = 0; i < tail.size(); ++i) id[10 + i] = kAlphabet[tail[i]];
+  std::int64_t t = last_id.ms;
+  for (int i = 9; i >= 0; --i, t >>= 5)
+    id[static_cast<std::size_t>(i)] = kAlphabet[t & 31];
+  for (std::size_t i = 0; i < last_id.tail.size(); ++i)
+    id[10 + i] = kAlphabet[last_id.tail[i]];
   return id;
+}
+
+void continue_job_ids(std::string_view last) {
+  if (!is_job_id(last)) return;
+  std::array<std::uint8_t, 26> digits{};
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const std::size_t digit = kAlphabet.find(last[i]);
+    if (digit == kAlphabet.npos) return;
+    digits[i] = static_cast<std::uint8_t>(digit);
+  }
+  if (digits[0] >= 16) return;  // 18,000 years from now: not made by a clock
+  std::int64_t ms = 0;
+  for (std::size_t i = 0; i < 10; ++i)
+    ms = ms << 5 | digits[i];
+  std::array<std::uint8_t, 16> tail{};
+  std::copy(digits.begin() + 10, digits.end(), tail.begin());
+  const std::lock_guard lock(last_id.mutex);
+  if (std::tie(ms, tail) <= std::tie(last_id.ms, last_id.tail)) return;
+  last_id.ms = ms;
+  last_id.tail = tail;
 }
 
 bool is_job_id(std::string_view text) {

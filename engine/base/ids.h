@@ -9,6 +9,9 @@ namespace ponder {
 
 /// A new id for `wall_ms`. Thread-safe; ids of one process strictly increase.
 std::string new_job_id(std::int64_t wall_ms);
+/// Ids made from now on come after this one, also where the clock has gone back since it was made.
+/// What is no id of new_job_id() changes nothing. Thread-safe.
+void continue_job_ids(std::string_view last);
 /// Whether `text` has the form of an id: exactly 26 of [a-z0-9].
 bool is_job_id(std::string_view text);
 /// `bytes` random bytes from the kernel as lower-case hex.

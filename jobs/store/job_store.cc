@@ -735,6 +735,14 @@ Result<StoredText> JobStore::load_undamaged(std::int64_t seq) {
   return impl_->guarded([&] { return impl_->read_chunks(seq, {}, true); });
 }
 
+Result<std::string> JobStore::last_id() {
+  return impl_->guarded([&]() -> Result<std::string> {
+    Cursor c = impl_->use(Sql::last_id);
+    TRY(const bool found, c.step());
+    return found ? c.text_at(0) : std::string();
+  });
+}
+
 Result<std::vector<JobStore::Past>> JobStore::history(int limit) {
   return impl_->guarded([&]() -> Result<std::vector<Past>> {
     std::vector<Past> out;

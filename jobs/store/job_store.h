@@ -201,6 +201,8 @@ class JobStore {
     std::int64_t run_ms;
   };
   Result<std::vector<Past>> history(int limit);
+  /// The greatest id; empty where there are no jobs.
+  Result<std::string> last_id();
 
   /// Rows that `running` under another instance are moved on, all in one transaction (FULL):
   /// to cancelled where that was wished, to queued (batch, told asks), else to interrupted.

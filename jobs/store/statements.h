@@ -57,6 +57,7 @@ enum class Sql {
   changes,
   chunks,
   history,
+  last_id,
   orphans,
   after,
   read_beyond,
@@ -157,6 +158,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>,
         {"history",
          "SELECT lane, effort_requested, run_ms FROM job WHERE state = 'completed' "
          "ORDER BY ended_ms DESC LIMIT ?1"},
+        {"last_id", "SELECT max(id) FROM job"},
         {"orphans", PONDER_SELECT_JOB "INDEXED BY job_live WHERE " PONDER_LIVE
                                       " AND state = 'running' AND instance <> ?1 ORDER BY seq"},
         {"after", PONDER_SELECT_JOB "WHERE seq > ?1 ORDER BY seq LIMIT 1"},

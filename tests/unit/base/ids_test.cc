@@ -23,16 +23,32 @@ TEST(Ids, SortByCreationAlsoWithinAMillisecondAndWhenTheClockGoesBack) {
   EXPECT_LT(last, new_job_id(2'000'000'000'001));
 }
 
+TEST(Ids, GoOnAfterTheLastOneOfAnEarlierProcess) {
+  // Another process made these, by a clock that was ahead; later ids come after them all the same.
+  const std::string last = "02n4wwk6a0zzzzzzzzzzzzzzzz";
+  continue_job_ids(last);
+  const std::string next = new_job_id(1'000'000'000'000);
+  EXPECT_EQ(next, "02n4wwk6a10000000000000000");
+  continue_job_ids("02n4wwk6900000000000000000");  // an earlier one changes nothing
+  EXPECT_EQ(new_job_id(1'000'000'000'000), "02n4wwk6a10000000000000001");
+  for (const char* none : {"", "oooooooooooooooooooooooooo", "zzzzzzzzzzzzzzzzzzzzzzzzzz"})
+    continue_job_ids(none);
+  EXPECT_EQ(new_job_id(1'000'000'000'000), "02n4wwk6a10000000000000002");
+}
+
 TEST(Ids, AreUniqueAcrossThreads) {
   std::vector<std::vector<std::string>> made(8);
   std::vector<std::thread> threads;
   for (auto& mine : made)
     threads.emplace_back([&mine] {
-      for (int i = 0; i < 2'000; ++i) mine.push_back(new_job_id(2'100'000'000'000));
+      for (int i = 0; i < 2'000; ++i)
+        mine.push_back(new_job_id(2'100'000'000'000));
     });
-  for (auto& t : threads) t.join();
+  for (auto& t : threads)
+    t.join();
   std::set<std::string> all;
-  for (const auto& mine : made) all.insert(mine.begin(), mine.end());
+  for (const auto& mine : made)
+    all.insert(mine.begin(), mine.end());
   EXPECT_EQ(all.size(), 16'000u);
 }
 
