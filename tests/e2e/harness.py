@@ -191,9 +191,10 @@ def cli(home, *arguments, stdin=None, timeout=90, env=None):
 class Mcp:
     """A ponder-mcp on a pipe, with the 2025-11-25 handshake done."""
 
-    def __init__(self, home, cwd=None, extra=(), socket_override=None):
+    def __init__(self, home, cwd=None, extra=(), socket_override=None, environment=None):
         self.process = subprocess.Popen([BIN / "ponder-mcp", "--home", home, *extra], cwd=cwd, text=True, bufsize=1,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                        env={**os.environ, **(environment or {})})
         self.replies, self.ready = {}, threading.Condition()
         self.next_id = 0
         threading.Thread(target=self._read, daemon=True).start()

@@ -14,12 +14,21 @@
 //   few_orphans      a start moves on no more than 100 rows of a dead daemon
 //   always_death     every job that comes back counts an attempt
 //   never_death      no job that comes back counts one
+//   forgets_last_id  a start does not know the ids of the time before it
 //   no_seal          the checksums of rows are not looked at
+//   lost_order       a start takes up what waits in the reverse order
+//
+// PONDER_STARTS names a file that gets a line of every job that is started, whatever is planted:
+// its number, its lane, how many of its lane came before it and wait, how many asks wait, and the
+// time by CLOCK_MONOTONIC_RAW in ms. Written in the transaction of the start, so in the order of
+// starts.
 //
 // It stands in for the few entry points that jobs/store/sqlite.cc calls, and passes all else on.
 #include <dlfcn.h>
 #include <sqlite3.h>
+#include <time.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -63,6 +72,7 @@ constexpr Change kChanges[] = {
      "VALUES (?1, ?2, 'queued', ?3, ?4, nullif(?5, ?5), "},
     {"lost_cancel", "SET cancel_requested = 1", "SET cancel_requested = cancel_requested"},
     {"no_seal", "seal IS ponder_crc32(", "0 <= ponder_crc32("},
+    {"forgets_last_id", "SELECT max(id) FROM job", "SELECT ''"},
     {"few_orphans", "AND instance <> ?1 ORDER BY seq", "AND instance <> ?1 ORDER BY seq LIMIT 100"},
     {"always_death", "instance = NULL, deaths = deaths + ?4",
      "instance = NULL, deaths = deaths + max(?4, 1)"},
@@ -84,6 +94,42 @@ std::set<sqlite3*> uncommitted;        // late_commit: said to be done
 std::set<sqlite3_stmt*> ends_of_jobs;  // two_commits
 std::set<sqlite3_stmt*> seals_of_jobs;
 std::set<sqlite3*> ending;  // a row has ended, its checksum is yet to come
+
+/// See PONDER_STARTS. `claim` has just made a job running and returned its number.
+void note_start(sqlite3_stmt* claim) {
+  static std::FILE* file = [] {
+    const char* path = std::getenv("PONDER_STARTS");
+    return path ? std::fopen(path, "a") : nullptr;
+  }();
+  if (!file) return;
+  constexpr const char* kSeen =
+      "SELECT seq, lane, (SELECT count(*) FROM job b INDEXED BY job_live WHERE b.state IN "
+      "('queued', "
+      "'running') AND b.state = 'queued' AND b.seq < job.seq AND b.lane = job.lane), (SELECT "
+      "count(*) "
+      "FROM job b INDEXED BY job_live WHERE b.state IN ('queued', 'running') AND b.state = "
+      "'queued' AND "
+      "b.lane = 'ask') FROM job WHERE seq = ?1";
+  sqlite3_stmt* seen = nullptr;
+  real<decltype(sqlite3_prepare_v3)>("sqlite3_prepare_v3")(sqlite3_db_handle(claim), kSeen, -1, 0,
+                                                           &seen, nullptr);
+  const auto step = real<decltype(sqlite3_step)>("sqlite3_step");
+  const auto number = real<decltype(sqlite3_column_int64)>("sqlite3_column_int64");
+  sqlite3_bind_int64(seen, 1, number(claim, 0));
+  if (step(seen) == SQLITE_ROW) {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+    std::fprintf(file, "%lld %s %lld %lld %lld\n", number(seen, 0), sqlite3_column_text(seen, 1),
+                 number(seen, 2), number(seen, 3), now.tv_sec * 1000LL + now.tv_nsec / 1'000'000);
+    std::fflush(file);
+  }
+  sqlite3_finalize(seen);
+}
+
+bool is_sql(sqlite3_stmt* statement, const char* part) {
+  const char* sql = sqlite3_sql(statement);
+  return sql && std::strstr(sql, part);
+}
 
 int exec(sqlite3* db, const char* sql) {
   return real<decltype(sqlite3_exec)>("sqlite3_exec")(db, sql, nullptr, nullptr, nullptr);
@@ -133,6 +179,7 @@ int sqlite3_prepare_v3(sqlite3* db, const char* sql, int bytes, unsigned flags,
 
 int sqlite3_step(sqlite3_stmt* statement) {
   const int code = real<decltype(sqlite3_step)>("sqlite3_step")(statement);
+  if (code == SQLITE_ROW && is_sql(statement, "SET state = 'running'")) note_start(statement);
   if (code != SQLITE_DONE || !is("two_commits")) return code;
   sqlite3* db = sqlite3_db_handle(statement);
   {
@@ -143,6 +190,13 @@ int sqlite3_step(sqlite3_stmt* statement) {
   exec(db, "COMMIT");
   exec(db, "BEGIN IMMEDIATE");
   return code;
+}
+
+sqlite3_int64 sqlite3_column_int64(sqlite3_stmt* statement, int column) {
+  const auto value =
+      real<decltype(sqlite3_column_int64)>("sqlite3_column_int64")(statement, column);
+  const bool of_live = column == 0 && is("lost_order") && is_sql(statement, "INDEXED BY job_live");
+  return of_live && !is_sql(statement, "instance <>") ? 1'000'000 - value : value;
 }
 
 int sqlite3_wal_checkpoint_v2(sqlite3* db, const char* name, int mode, int* frames, int* moved) {
