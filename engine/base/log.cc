@@ -1,9 +1,7 @@
 #include "engine/base/log.h"
 
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
 namespace ponder {
 namespace {
@@ -25,6 +23,7 @@ spdlog::level::level_enum level_of(LogLevel l) {
     case LogLevel::info: return spdlog::level::info;
     case LogLevel::warn: return spdlog::level::warn;
     case LogLevel::error: return spdlog::level::err;
+    case LogLevel::off: return spdlog::level::off;
   }
   return spdlog::level::info;
 }
@@ -38,19 +37,6 @@ void log_open(std::string_view process, LogLevel least) {
 
 void log_set_level(LogLevel least) {
   logger()->set_level(level_of(least));
-}
-
-bool log_to_file(const std::filesystem::path& file) {
-  try {
-    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
-    ::chmod(file.c_str(), 0600);
-    auto next = std::make_shared<spdlog::logger>(logger()->name(), sink);
-    configure(next, logger()->level());
-    logger() = next;
-    return true;
-  } catch (const spdlog::spdlog_ex&) {
-    return false;
-  }
 }
 
 void log_write(LogLevel level, std::string_view message) {

@@ -1,17 +1,14 @@
 #pragma once
-// One log for a process, on stderr (or a file). Thread-safe. Never log prompts, answers or keys.
+// One log for a process, on stderr. Thread-safe. Never log prompts, answers or keys.
 // Compose with fmt: log_info(fmt::format("...", x)).
-#include <filesystem>
 #include <string_view>
 
 namespace ponder {
-enum class LogLevel { debug, info, warn, error };
+enum class LogLevel { debug, info, warn, error, off };
 /// Names the process in each line and sets the least level. Call once, before threads.
 void log_open(std::string_view process, LogLevel least = LogLevel::info);
 /// Another least level, at any time.
 void log_set_level(LogLevel least);
-/// From now on to `file` (created 0600) instead of stderr. False if it cannot be opened.
-bool log_to_file(const std::filesystem::path& file);
 void log_write(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view m) { log_write(LogLevel::debug, m); }
 inline void log_info(std::string_view m) { log_write(LogLevel::info, m); }

@@ -19,7 +19,7 @@ constexpr int kSteps = 200;
 class NoLog : public ::testing::Environment {
  public:
   void SetUp() override {
-    log_to_file(std::getenv("PONDER_LOG") ? std::getenv("PONDER_LOG") : "/dev/null");
+    if (!std::getenv("PONDER_LOG")) log_set_level(LogLevel::off);
   }
 };
 const auto* const no_log = ::testing::AddGlobalTestEnvironment(new NoLog);
