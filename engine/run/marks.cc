@@ -79,6 +79,29 @@ bool speaks_to_model(const Turn& turn) {
          turn.role == "function";
 }
 
+/// With tools the system turn, which ends at `end`, holds several pieces of the caller's: a tool
+/// each, and the system text behind them, or before them and then instructions of the template's
+/// come last.
+void offer_tools(Chosen& chosen, const RenderedPrompt& prompt, std::int64_t end) {
+  const auto begin_of = [&](std::size_t piece) {
+    return static_cast<std::int64_t>(prompt.caller_text[piece]);
+  };
+  const auto end_of = [&](std::size_t piece) {
+    return static_cast<std::int64_t>(prompt.caller_ends[piece]);
+  };
+  std::size_t pieces = 0;
+  while (pieces < prompt.caller_text.size() && begin_of(pieces) < end)
+    ++pieces;
+  if (pieces == 0) return;
+  std::size_t tool = pieces - 1;
+  if (end - end_of(tool) < kMarkSpacing) {  // the system text ends the turn
+    if (tool == 0) return;
+    chosen.offer(begin_of(tool--));
+  }
+  chosen.offer(end_of(tool));
+  if (tool > 0) chosen.offer(begin_of(tool));
+}
+
 }  // namespace
 
 std::vector<std::int64_t> plan_marks(const text::Tokenizer& tokenizer,
@@ -103,15 +126,7 @@ std::vector<std::int64_t> plan_marks(const text::Tokenizer& tokenizer,
   if (is_system(turns.front()) && turns.size() > 1) {
     const std::int64_t end = turns[1].start;
     chosen.offer(end);
-    // With tools the system turn holds several pieces of the caller's; its text is the last one.
-    std::int64_t first = -1, last = -1;
-    for (const std::size_t at : prompt.caller_text) {
-      const auto begin = static_cast<std::int64_t>(at);
-      if (begin >= end) break;
-      if (first < 0) first = begin;
-      last = begin;
-    }
-    if (last > first) chosen.offer(last);
+    offer_tools(chosen, prompt, end);
   }
   for (const std::int64_t start : spoken)
     chosen.offer(start);

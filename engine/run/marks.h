@@ -6,6 +6,8 @@
 //   the start of the last turn of the user's or a tool's, for an edited message;
 //   the end of the system turn, for another conversation of the same client;
 //   the start of the system text, behind the tools, for clients that change it;
+//   the end of the last tool, for a tool that is appended, and its start, for one that is taken
+//     away or changed;
 //   the starts of the turns before.
 // Turns are found by the control token that opens them, so that any template will do. A prompt
 // without turns has its end. Pure.
@@ -16,7 +18,7 @@
 
 namespace ponder::run {
 
-inline constexpr std::size_t kMostMarks = 6;
+inline constexpr std::size_t kMostMarks = 7;
 /// Two marks are so far apart at least, but for the last two.
 inline constexpr std::int64_t kMarkSpacing = 16;
 /// A long prompt is also saved at multiples of this, so that a cut prefill is not lost.

@@ -137,6 +137,7 @@ Result<RenderedPrompt> render_prompt(const Vocabulary& vocabulary, const Generat
     text::EncodedPrompt encoded = text::encode_with_borders(*vocabulary.tokenizer, pieces, most);
     prompt.ids = std::move(encoded.ids);
     prompt.caller_text = std::move(encoded.caller_text);
+    prompt.caller_ends = std::move(encoded.caller_ends);
   }
   if (prompt.ids.empty()) return fail(ErrorCode::bad_request, "the prompt is empty");
   return prompt;

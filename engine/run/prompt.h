@@ -22,6 +22,7 @@ struct RenderedPrompt {
   bool starts_thinking = false;  ///< it ends in an open <think>, or inside a thought
   /// So many ids come before each piece of the caller's own text (text::EncodedPrompt).
   std::vector<std::size_t> caller_text = {};
+  std::vector<std::size_t> caller_ends = {};  ///< and so many lie before the end of each
   std::shared_ptr<const text::JsonGrammar> grammar = {};  ///< of the schema; null: there is none
 };
 

@@ -13,6 +13,7 @@ class Encoder {
   void caller_text(const std::string& text) {
     if (!text.empty()) begins_.push_back(plain_.size());
     plain_ += text;
+    if (!text.empty()) ends_.push_back(plain_.size());
   }
   void template_text(std::string_view text) { plain_ += text; }
   void special(TokenId id) {
@@ -29,15 +30,21 @@ class Encoder {
     const std::vector<TokenId> run =
         tokenizer_.encode(plain_, false, most_ - std::min(most_, out_.ids.size()));
     std::size_t ended = 0, bytes = 0;  // tokens, and what they come to
-    for (const std::size_t at : begins_) {
+    const auto ids_before = [&](std::size_t at) {
       while (ended < run.size() && bytes + tokenizer_.bytes_of(run[ended]).size() <= at)
         bytes += tokenizer_.bytes_of(run[ended++]).size();
+      return ended;
+    };
+    for (std::size_t i = 0; i < begins_.size(); ++i) {
       // Of the last token before it: other text behind it could have made it a longer one.
-      out_.caller_text.push_back(out_.ids.size() + (ended > 0 ? ended - 1 : 0));
+      const std::size_t before = ids_before(begins_[i]);
+      out_.caller_text.push_back(out_.ids.size() + (before > 0 ? before - 1 : 0));
+      out_.caller_ends.push_back(out_.ids.size() + ids_before(ends_[i] - 1));
     }
     out_.ids.insert(out_.ids.end(), run.begin(), run.end());
     plain_.clear();
     begins_.clear();
+    ends_.clear();
   }
 
   const Tokenizer& tokenizer_;
@@ -45,6 +52,7 @@ class Encoder {
   EncodedPrompt out_;
   std::string plain_;                ///< since the last cut
   std::vector<std::size_t> begins_;  ///< of the caller's pieces, in `plain_`
+  std::vector<std::size_t> ends_;
 };
 
 }  // namespace

@@ -20,8 +20,11 @@ struct EncodedPrompt {
   /// For each piece of the caller's text, in order: so many ids come before it whatever it says.
   /// Where it may share a token with what stands before it, that token is left out.
   std::vector<std::size_t> caller_text = {};
+  /// And for each where it ends: so many ids lie before its last byte, whatever stands behind it.
+  std::vector<std::size_t> caller_ends = {};
 };
-/// The same ids, and where the caller's own text begins in them. Stops soon after `most` ids.
+/// The same ids, and where the caller's own text begins and ends in them. Stops soon after `most`
+/// ids.
 EncodedPrompt encode_with_borders(const Tokenizer& tokenizer,
                                   const std::vector<PromptPiece>& pieces,
                                   std::size_t most = SIZE_MAX);

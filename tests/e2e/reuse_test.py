@@ -134,6 +134,41 @@ def edited(daemon):
     count.judge()
 
 
+def tool(i):
+    return {"type": "function", "function": {
+        "name": f"tool_{i}", "description": f"Reads table {i} and returns the rows that match.",
+        "parameters": {"type": "object", "properties": {"key": {"type": "string", "description": "the key of the row"}},
+                       "required": ["key"]}}}
+
+
+def tools_changed(daemon, name, seed, lists):
+    """A new chat for each list of tools: `lists` are pairs (client, length)."""
+    count, messages = Count(name), Conversation(daemon, seed, lines=10).messages
+    for i, (client, n) in enumerate(lists):
+        body = {"messages": messages, "tools": [tool(1000 * seed + 100 * client + k) for k in range(n)],
+                "reasoning_effort": "none"}
+        ids = render(body)
+        reply = daemon.call("POST", "/v1/chat/completions", {**body, "model": "any", "temperature": 0, "max_tokens": 8})
+        check(reply.status == 200, f"{name}: {reply.status} {reply.body[:200]}")
+        usage = reply.json["usage"]
+        check(usage["prompt_tokens"] == len(ids), f"{name}: the prompt has {len(ids)} tokens, {usage} were read")
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        count.add(ids, {"cache": {"diverged_at": 0}, "tokens": {"cached": cached}, "ttft_s": None})
+        if i == 1:
+            share = count.cached / count.reusable
+            print(f"{name}: {100 * share:.2f} % after the first change")
+            check(share >= 0.99, f"{name}: {share:.4f} of the reusable tokens reused after the first change, 0.99 wanted")
+    count.judge()
+
+
+def appended(daemon):
+    tools_changed(daemon, "tool appended", 61, [(0, 8 + i) for i in range(TURNS)])
+
+
+def removed(daemon):
+    tools_changed(daemon, "tool removed from the end", 71, [(i // 2, 10 - i % 2) for i in range(TURNS)])
+
+
 def first_token(daemon, count):
     """Cold against warm at the same length, from the engine's own clock."""
     cold = []
@@ -159,7 +194,7 @@ def main():
         check(asked.returncode == (1 if PLANTED else 0), "doctor --two-turn agrees")
         if PLANTED:
             finish("reuse")
-        for shape in (interleaved, toggled, dropped, edited):
+        for shape in (interleaved, toggled, dropped, edited, appended, removed):
             shape(daemon)
     finish("reuse")
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "engine/text/prompt_encoding.h"
+
 #include "tests/unit/generator/pebble.h"
 
 namespace ponder::run {
@@ -72,10 +74,68 @@ TEST(Marks, TheSystemTextBehindToolsIsMarked) {
   const std::string second = "Something quite different stands here, in other words than before.";
   const RenderedPrompt prompt = rendered(talk(true, first)), other = rendered(talk(true, second));
   const auto marks = marks_of(prompt);
-  ASSERT_EQ(marks.size(), 4u);
-  EXPECT_TRUE(std::equal(prompt.ids.begin(), prompt.ids.begin() + marks[0], other.ids.begin()));
-  const std::string after = text_after(prompt, marks[0]);
+  ASSERT_EQ(marks.size(), 5u);  // the end of the tools is the first
+  EXPECT_TRUE(std::equal(prompt.ids.begin(), prompt.ids.begin() + marks[1], other.ids.begin()));
+  const std::string after = text_after(prompt, marks[1]);
   EXPECT_LE(after.find(first), 12u) << after;
+}
+
+json::array tools(int n) {
+  json::array all;
+  for (int i = 0; i < n; ++i)
+    all.push_back(json::object{
+        {"type", "function"},
+        {"function",
+         {{"name", "look_up_" + std::to_string(i)},
+          {"description", "Finds a row of table " + std::to_string(i) + " by its key."},
+          {"parameters", {{"type", "object"}, {"properties", {{"key", {{"type", "string"}}}}}}}}}});
+  return all;
+}
+
+/// The system text before the tools, and instructions behind them.
+RenderedPrompt tools_last(const GenerationRequest& request) {
+  static const auto chat_template = text::ChatTemplate::compile(
+      "<|im_start|>system\n{{ messages[0].content }}\n\n# Tools\n<tools>"
+      "{% for t in tools %}{{ '\\n' }}{{ t | tojson }}{% endfor %}{{ '\\n</tools>\\n\\n' }}"
+      "For each call return an object with the name of the function and its arguments.<|im_end|>\n"
+      "<|im_start|>user\n{{ messages[1].content }}<|im_end|>\n<|im_start|>assistant\n");
+  json::array messages;
+  for (const Message& m : request.chat.messages)
+    messages.push_back(json::object{{"role", m.role}, {"content", m.content}});
+  const auto pieces =
+      chat_template.value()->render({{"messages", messages}, {"tools", request.chat.tools}});
+  text::EncodedPrompt encoded =
+      text::encode_with_borders(*test::pebble_vocabulary().tokenizer, pieces.value());
+  RenderedPrompt prompt;
+  prompt.ids = std::move(encoded.ids);
+  prompt.caller_text = std::move(encoded.caller_text);
+  prompt.caller_ends = std::move(encoded.caller_ends);
+  return prompt;
+}
+
+TEST(Marks, AToolAppendedOrTakenAwayLeavesAMarkWhereTheListsPart) {
+  GenerationRequest with_text =
+      talk(false, "You answer in one short sentence and nothing more, as a rule.");
+  GenerationRequest without = with_text;
+  without.chat.messages.erase(without.chat.messages.begin());
+  RenderedPrompt (*const shown[])(const GenerationRequest&) = {rendered, tools_last};
+  for (const auto render : shown) {
+    for (GenerationRequest* request : {&with_text, &without}) {
+      if (render == tools_last && request == &without) continue;
+      for (const int n : {2, 5, 9}) {
+        request->chat.tools = tools(n);
+        const RenderedPrompt few = render(*request);
+        request->chat.tools = tools(n + 1);
+        const RenderedPrompt more = render(*request);
+        const auto part = std::mismatch(few.ids.begin(), few.ids.end(), more.ids.begin());
+        const std::int64_t common = part.first - few.ids.begin();
+        ASSERT_GT(common, 60);
+        const auto just_before = testing::AllOf(testing::Le(common), testing::Gt(common - 4));
+        EXPECT_THAT(marks_of(few), Contains(just_before)) << n << " tools and one more";
+        EXPECT_THAT(marks_of(more), Contains(just_before)) << n + 1 << " tools and one less";
+      }
+    }
+  }
 }
 
 TEST(Marks, ATextThatLooksLikeATurnIsNone) {
@@ -99,8 +159,8 @@ TEST(Marks, ThereAreFewAndTheyLieApart) {
   for (std::size_t i = 1; i + 1 < marks.size(); ++i)
     EXPECT_GE(marks[i] - marks[i - 1], kMarkSpacing);
   // The last two always, however near; then the system turn; then the latest of the rest.
-  EXPECT_TRUE(text_after(prompt, marks[4]).starts_with("<|im_start|>user\nAnd row 29"));
-  EXPECT_TRUE(text_after(prompt, marks[3]).starts_with("<|im_start|>user\nAnd row 28"));
+  EXPECT_TRUE(text_after(prompt, marks[5]).starts_with("<|im_start|>user\nAnd row 29"));
+  EXPECT_TRUE(text_after(prompt, marks[4]).starts_with("<|im_start|>user\nAnd row 28"));
 }
 
 TEST(Marks, APromptWithoutTurnsHasItsEnd) {
