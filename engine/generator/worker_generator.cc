@@ -435,7 +435,7 @@ class WorkerGenerator::Supervisor {
 
   void wake_up() {
     if (!std::exchange(asleep_, false)) return;
-    ++planned_births_;
+    birth_is_planned_ = true;
     next_birth_ = {};
     set_status(GeneratorState::loading, "the engine is starting");
   }
@@ -484,7 +484,7 @@ class WorkerGenerator::Supervisor {
     retry_at_ = {};
     speed_.begin_anew();
     status_.pid = worker_->pid();
-    status_.restarts = births_ - planned_births_;
+    if (!std::exchange(birth_is_planned_, false)) ++status_.restarts;
     status_.state = GeneratorState::loading;
     if (status_.reason.empty()) status_.reason = "the engine is starting";
   }
@@ -879,7 +879,7 @@ class WorkerGenerator::Supervisor {
   OomWatch oom_;
   bool asleep_ = false;  ///< unloaded: no worker until somebody asks for one
   std::int64_t births_ = 0;
-  std::int64_t planned_births_ = 1;  ///< the first, and those after an unload
+  bool birth_is_planned_ = true;  ///< the first, and the next after an unload
   int load_deaths_ = 0;
   int quick_deaths_ = 0;
   Time next_birth_ = {};

@@ -445,6 +445,24 @@ TEST(WorkerGenerator, AnUnloadNeverTakesTheModelFromARequest) {
   EXPECT_EQ(worker.status().restarts, 0);
 }
 
+TEST(WorkerGenerator, AnUnloadBeforeTheWorkerIsThereCountsNoRestart) {
+  WorkerGenerator worker(stub_options());
+  const auto unload = [&] {
+    std::promise<bool> done;
+    worker.unload([&](Result<void> freed) { done.set_value(freed.has_value()); });
+    return done.get_future().get();
+  };
+  for (GenerationId id = 1; id < 9; ++id) {
+    unload();
+    const auto sink = begin(worker, id, ask("[[stub tokens=100000 rate=100]]"));
+    worker.cancel(id);
+    unload();  // it was woken, and has no worker yet
+    EXPECT_TRUE(sink->wait_end());
+    EXPECT_EQ(run(worker, 100 + id, ask("x"))->finish(), Finish::end_token);
+    EXPECT_EQ(worker.status().restarts, 0);
+  }
+}
+
 TEST(WorkerGenerator, CallsMayComeFromCallbacks) {
   WorkerGenerator worker(stub_options());
   struct Chain final : OutputSink {
