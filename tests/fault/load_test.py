@@ -4,12 +4,16 @@
   parked   all of them wait for queued jobs: what a waiter costs in memory, that an idle daemon is idle,
            that each wait comes back at its bound, that a client that goes away changes nothing
   one phase  a job that makes many tokens in one phase wakes a waiter once
+  ask beside  asks while a batch job runs: each is answered within 2 s, and the batch job has its text
   load     waits of all lengths, half of their clients killed, beside 50 submitters and 8 streams
 
-P6, P16. Planted: late_waits (a proxy holds every tenth answer to a wait back for half a second).
+P6, P16. Planted: late_waits (a proxy holds every tenth answer to a wait back for half a second),
+slow_door (a proxy holds every request back, another changes texts, another program holds the database).
 """
 import json
 import pathlib
+import socket as sockets
+import socketserver
 import sqlite3
 import statistics
 import subprocess
@@ -18,14 +22,15 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from harness import PLANTED, Daemon, Mcp, PlantingProxy, UnixConnection, check, finish, os, wait_until
+from harness import PLANTED, Daemon, Mcp, PlantingProxy, UnixConnection, breaches, check, finish, os, wait_until
 from profile import ahead_of_others, figure, size, steadied, sync_factor
+import audit
 
 WAITS = size(300, 2000)
-LOAD_S = size(6, 300)
+LOAD_S = 3 if PLANTED else size(6, 300)
 BOUNDS = size([0.1, 4], [0.1, 30])
 SUBMITTERS, STREAMS = 50, 8
-LATE_MS, CPU, KIB, SUBMIT_MS, FIRST_MS = 250, 0.03, 20, 50, 300
+LATE_MS, CPU, KIB, SUBMIT_MS, FIRST_MS, ASK_S = 250, 0.03, 20, 50, 300, 2
 
 
 class LateProxy(PlantingProxy):
@@ -34,6 +39,34 @@ class LateProxy(PlantingProxy):
         if self.count % 10 == 0:
             time.sleep(0.5)
         super().exchange(handler)
+
+
+class SlowDoor:
+    """Planted: between clients and the daemon, and holds all that they send back for a while."""
+
+    def __init__(self, upstream, seconds):
+        self.path = f"{upstream}.slow{seconds}"
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                there = sockets.socket(sockets.AF_UNIX)
+                there.connect(str(upstream))
+                threading.Thread(target=self.relay, args=(there, self.request, 0), daemon=True).start()
+                self.relay(self.request, there, seconds)
+
+            def relay(self, source, target, hold_s):
+                try:
+                    while data := source.recv(1 << 16):
+                        time.sleep(hold_s)
+                        target.sendall(data)
+                    target.shutdown(sockets.SHUT_WR)
+                except OSError:
+                    pass
+
+        class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+            daemon_threads, request_queue_size = True, 256
+
+        threading.Thread(target=Server(self.path, Handler).serve_forever, daemon=True).start()
 
 
 def waits(socket, **plan):
@@ -136,9 +169,37 @@ def one_phase(daemon):
     daemon.call("POST", f"/v1/jobs/{job_id}/cancel", {})
 
 
-def connected(daemon):
+def ask_beside(daemon):
+    """Asks one after the other while one batch job runs on."""
+    door, reader = ((SlowDoor(daemon.socket, ASK_S + 0.1).path, PlantingProxy(daemon.socket, "corrupt_text").path)
+                    if PLANTED else (daemon.socket, daemon.socket))
+    asks, tokens = (1, 700) if PLANTED else size((15, 600), (200, 6000))
+    task = f"a batch job beside asks [[stub tokens={tokens} think=20 rate=200]]"
+    batch = daemon.submit(task, max_answer_tokens=10_000).json["job_id"]
+    wait_until(lambda: daemon.job(batch)["phase"] == "answering", 10, "the batch job answers")
+    slowest = beside = 0
+    for number in range(asks):
+        began = time.monotonic()
+        ask = daemon.call("POST", "/v1/jobs", {"kind": "ask", "force_new": True,
+                                               "task": f"ask {number} [[stub tokens=10 think=5 rate=500]]"}, via=door).json
+        job = daemon.wait_terminal(ask["job_id"], 10)
+        took = time.monotonic() - began
+        slowest = max(slowest, took)
+        beside += daemon.job(batch)["state"] == "running"
+        check(job["state"] == "completed", f"ask {number} beside a batch job is {job['state']}")
+        check(took <= ASK_S, f"ask {number} beside a batch job took {took:.2f} s")
+    check(beside == asks, f"the batch job ran beside {beside} of {asks} asks")
+    job = daemon.wait_terminal(batch, 60)
+    text = daemon.text(batch, "reasoning", via=reader), daemon.text(batch, "answer", via=reader)
+    same = (job["state"], job["attempt"]) == ("completed", 1) and text == audit.pure_text(task, tokens, 20)
+    check(same, f"the text of a batch job beside {asks} asks is its own: {job['state']} {job['reason']}")
+    figure("P16", f"{asks} asks beside a batch job: slowest", f"{slowest:.2f} s", f"<= {ASK_S} s")
+    figure("P16", f"text of the batch job beside {asks} asks: changed", 0 if same else 1, 0)
+
+
+def connected(path):
     """The kernel turns a connect away while its queue is full, as when all the waits begin at once."""
-    connection = UnixConnection(daemon.socket, 30)
+    connection = UnixConnection(path, 30)
     wait_until(lambda: try_connect(connection), 10, "a connection is taken")
     return connection
 
@@ -152,14 +213,14 @@ def try_connect(connection):
 
 
 class Load:
-    def __init__(self, daemon):
-        self.daemon = daemon
+    def __init__(self, daemon, socket):
+        self.daemon, self.socket = daemon, socket
         self.until = time.monotonic() + LOAD_S
         self.submit_ms, self.first_ms, self.ids, self.errors, self.lock = [], [], [], [], threading.Lock()
 
     def submitter(self, number):
         """One connection kept alive, a job a second or so."""
-        connection = connected(self.daemon)
+        connection = connected(self.socket)
         time.sleep(number / SUBMITTERS)
         count = 0
         while time.monotonic() < self.until:
@@ -182,10 +243,13 @@ class Load:
         """From a submit to the first chunk at its reader."""
         while time.monotonic() < self.until:
             began = time.monotonic()
-            connection = connected(self.daemon)
+            connection = connected(self.socket)
             body = {"kind": "ask", "force_new": True, "task": "first chunk [[stub tokens=10 think=5 rate=500]]"}
             connection.request("POST", "/v1/jobs", json.dumps(body), {"Content-Type": "application/json"})
             job = json.loads(connection.getresponse().read())
+            if "job_id" not in job:
+                self.errors.append(("first chunk", job))
+                continue
             connection.request("GET", f"/v1/jobs/{job['job_id']}/events?after=0")
             for line in connection.getresponse():
                 if line.startswith(b"event: reasoning"):
@@ -195,7 +259,7 @@ class Load:
             time.sleep(size(0.2, 0.8))
 
     def reader(self, job_id):
-        connection = connected(self.daemon)
+        connection = connected(self.socket)
         connection.sock.settimeout(LOAD_S + 60)
         connection.request("GET", f"/v1/jobs/{job_id}/events?after=0")
         for line in connection.getresponse():
@@ -205,18 +269,28 @@ class Load:
                 return
 
 
+def hold_database(daemon):
+    """Planted: another program in the middle of a write."""
+    with sqlite3.connect(daemon.home / "ponder.db", timeout=10) as db:
+        db.execute("begin immediate")
+        time.sleep(1)
+        db.rollback()
+
+
 def under_load(daemon, socket):
     streams = [daemon.submit(f"stream {n} [[stub tokens={int((LOAD_S + BOUNDS[1] + 20) * 20)} think=20 rate=20]]", force_new=True).json["job_id"] for n in range(STREAMS)]
     for job_id in streams:  # from here on their state and phase stay as they are
         wait_until(lambda: daemon.job(job_id)["phase"] == "answering", 10, "a stream answers")
     factor = sync_factor(daemon.home)
-    load = Load(daemon)
+    load = Load(daemon, SlowDoor(daemon.socket, 0.7).path if PLANTED else daemon.socket)
     clients = waits(socket, jobs=streams, still=streams, seconds=LOAD_S, again=True, kill=0.5)
     threads = [threading.Thread(target=load.submitter, args=(n,), daemon=True) for n in range(SUBMITTERS)]
     threads += [threading.Thread(target=load.reader, args=(job_id,), daemon=True) for job_id in streams]
     threads += [threading.Thread(target=load.prober, daemon=True)]
     for thread in threads:
         thread.start()
+    if PLANTED:
+        hold_database(daemon)
     report = report_of(clients, "load")
     check(report["answered"] > WAITS, f"{report['answered']} waits were answered under load")
     for thread in threads:
@@ -229,6 +303,8 @@ def under_load(daemon, socket):
     ended = [daemon.wait_terminal(job_id, 30)["state"] for job_id in load.ids[-20:]]
     check(set(ended) == {"completed"}, f"submitted jobs end: {set(ended)}")
     busy = daemon.log.read_text(errors="replace").count("another process holds")
+    if not check(len(load.first_ms) > 1, f"first chunks came: {len(load.first_ms)}"):
+        return []
     p99 = statistics.quantiles(load.submit_ms, n=100)[98]
     first = statistics.quantiles(load.first_ms, n=100)[98]
     check(not load.errors, f"{len(load.errors)} errors under load, such as {load.errors[:2]}")
@@ -240,21 +316,30 @@ def under_load(daemon, socket):
             (f"first chunk p99 of {len(load.first_ms)}", first, FIRST_MS)]
 
 
+def start_with(daemon, settings=""):
+    daemon.stop()
+    (daemon.home / "ponder.toml").write_text("max_connections = 8000\nmax_queued = 100000\n" + settings)
+    daemon.start()
+
+
 def main():
     ahead_of_others()
     with Daemon("--engine", "stub") as daemon:
-        (daemon.home / "ponder.toml").write_text("max_connections = 8000\nmax_queued = 100000\n")
-        daemon.start()
-        parked(daemon, LateProxy(daemon.socket, PLANTED).path if PLANTED else daemon.socket)
+        if PLANTED != "slow_door":
+            start_with(daemon)
+            parked(daemon, LateProxy(daemon.socket, PLANTED).path if PLANTED else daemon.socket)
         if not PLANTED:
             one_phase(daemon)
-            daemon.stop()
-            (daemon.home / "ponder.toml").write_text("max_connections = 8000\nmax_queued = 100000\n"
-                                                     f"max_running_batch = {STREAMS + 2}\nmax_running_interactive = 4\n")
-            daemon.start()
+        if PLANTED != "late_waits":
+            start_with(daemon, f"max_running_batch = {STREAMS + 2}\nmax_running_interactive = 4\n")
+            ask_beside(daemon)
             for what, ms, most in steadied(lambda: under_load(daemon, daemon.socket)):
                 check(ms <= most, f"{what} is {ms:.0f} ms")
                 figure("P16", f"{what}, ms", f"{ms:.0f}", f"<= {most:.0f}")
+    if PLANTED == "slow_door":
+        found = [word for word in ("submit p99", "first chunk p99", "was busy", "beside a batch job took", "is its own")
+                 if any(word in breach for breach in breaches)]
+        check(len(found) < 5, f"each bound of P16 is seen broken: {found}")
     finish("load")
 
 

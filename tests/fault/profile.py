@@ -34,9 +34,10 @@ def ahead_of_others():
 
 def steadied(measure, tries=None):
     """The last of what `measure` gave: a list of (what, milliseconds, at most). Where one was too slow
-    it measures again, twice at most in the short size and never in the full one: a disk that others
-    use has a slow second now and then, while a product that is too slow is so every time."""
-    for left in range((tries or size(3, 1)) - 1, -1, -1):
+    it measures again, twice at most in the short size and never in the full one or with a planted bug:
+    a disk that others use has a slow second now and then, while a product that is too slow is so every
+    time."""
+    for left in range((1 if "--planted" in sys.argv else tries or size(3, 1)) - 1, -1, -1):
         found = measure()
         slow = [f"{what} is {ms:.0f} ms, at most {most:.0f}" for what, ms, most in found if ms > most]
         if not slow or not left:
