@@ -35,7 +35,6 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 
 namespace {
-constexpr int kBacklog = 512;
 constexpr int kAcceptsAtOnce = 32;
 constexpr milliseconds kOutOfDescriptorsPause{100};
 constexpr milliseconds kTrimAfter{500};
@@ -129,6 +128,7 @@ class Server::Impl {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::vector<std::shared_ptr<Listener>> listeners;
   std::filesystem::path socket_path;
+  struct stat socket_file {};  ///< what bind() made there
   std::thread thread;
 };
 
@@ -156,7 +156,8 @@ Result<void> Server::Impl::listen_unix(const std::filesystem::path& path) {
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return system_failure(fmt::format("cannot bind {}", path.string()));
-  if (::chmod(path.c_str(), 0600) != 0 || ::listen(fd.get(), kBacklog) != 0)
+  if (::chmod(path.c_str(), 0600) != 0 || ::lstat(path.c_str(), &socket_file) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0)
     return system_failure(fmt::format("cannot listen on {}", path.string()));
   socket_path = path;
   listeners.push_back(std::make_shared<Listener>(io, fd.release(), Door::unix_socket, AF_UNIX, 0));
@@ -177,7 +178,7 @@ Result<std::uint16_t> Server::Impl::listen_tcp(const std::string& address, std::
   const std::string where = storage.ss_family == AF_INET6 ? fmt::format("[{}]:{}", address, port)
                                                           : fmt::format("{}:{}", address, port);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
+      ::listen(fd.get(), SOMAXCONN) != 0) {
     if (errno == EADDRINUSE)
       return fail(ErrorCode::storage, fmt::format("{} is taken by another program", where),
                   "choose another --port");
@@ -262,14 +263,19 @@ void Server::Impl::trim_soon() {
 }
 
 void Server::Impl::close_listeners() {
+  // Where its path was taken away, another daemon's socket may be there now. Looked at while the
+  // socket is open: until then no other file has its number.
+  struct stat found {};
+  if (!socket_path.empty() && ::lstat(socket_path.c_str(), &found) == 0 &&
+      found.st_dev == socket_file.st_dev && found.st_ino == socket_file.st_ino)
+    ::unlink(socket_path.c_str());
+  socket_path.clear();
   for (const auto& listener : listeners) {
     error_code ignored;
     listener->descriptor.close(ignored);
     listener->pause.cancel();
   }
   listeners.clear();
-  if (!socket_path.empty()) ::unlink(socket_path.c_str());
-  socket_path.clear();
 }
 
 void Server::Impl::stop() {

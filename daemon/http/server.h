@@ -55,7 +55,8 @@ class Server {
   /// Starts serving. Call once, after the listens.
   void start(Admission admission, Handler handler, ErrorAnswer error_answer);
 
-  /// No new connections; the Unix socket's file is removed. Open ones go on.
+  /// No new connections; the Unix socket's file is removed, if it is still this server's. Open ones
+  /// go on.
   void stop_accepting();
   /// Waits until no request is being answered, at most `bound`.
   void drain(std::chrono::milliseconds bound);

@@ -463,6 +463,18 @@ TEST_F(Http, BindsAPathLongerThanTheKernelTakes) {
   EXPECT_FALSE(std::filesystem::exists(deep / "ponderd.sock"));
 }
 
+TEST_F(Http, RemovesItsOwnSocketAndNoOther) {
+  const auto path = directory / "s";
+  Server first({});
+  ASSERT_TRUE(first.listen_unix(path));
+  Server second({});
+  ASSERT_TRUE(second.listen_unix(path));  // the first one has lost its path
+  first.stop_accepting();
+  EXPECT_TRUE(std::filesystem::is_socket(path));
+  second.stop_accepting();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST_F(Http, ReplacesAStaleSocketButNotAFile) {
   { std::filesystem::create_directory(directory / "x"); }
   Server first({});
