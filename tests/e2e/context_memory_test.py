@@ -7,12 +7,14 @@ context_memory_test.py BIN_DIR [--planted unbounded]
 """
 import json
 import subprocess
+import time
 
 from harness import BIN, PLANTED, ROOT, Daemon, check, finish, wait_until
 
 MODEL = ROOT / "models/pebble/pebble-q8_0.gguf"
 CTX = 4096
 MIB = 1 << 20
+ASK_S = 2
 LONG = {"effort": "xhigh", "seed": 20240611, "temperature": 1.0, "top_p": 1.0, "top_k": 0,
         "max_reasoning_tokens": 3000, "max_answer_tokens": 300}
 QUESTION = "How many Collatz steps from 27 to 1?"  # 111 of them, each a line of thinking
@@ -57,12 +59,27 @@ def two_jobs_and_room_for_one(d):
     return wanted, d.text(first, "reasoning"), d.text(first)
 
 
-def asks_beside_a_batch_job(d, wanted, reasoning, answer):
-    job_id = d.submit(QUESTION, force_new=True, **LONG).json["job_id"]
-    wait_until(lambda: d.job(job_id)["reasoning_chars"] > 50, 20, "the batch job thinks")
+def turn(d):
     reply = d.call("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "What is 12 + 30?"}]})
     check(reply.status == 200 and "42" in reply.json["choices"][0]["message"]["content"],
           f"a turn beside it is answered: {reply.body[:200]}")
+
+
+def ask(d):
+    job_id = d.submit("What is 12 + 30?", kind="ask", effort="none").json["job_id"]
+    job = d.wait_terminal(job_id)
+    check(job["state"] == "completed" and "42" in d.text(job_id), f"an ask beside it is answered: {job['state']}")
+
+
+def beside_a_batch_job(d, answered, wanted, reasoning, answer):
+    """What made room gets a minute to itself, so each of them meets a job of its own."""
+    job_id = d.submit(QUESTION, force_new=True, **LONG).json["job_id"]
+    wait_until(lambda: d.job(job_id)["reasoning_chars"] > 50, 20, "the batch job thinks")
+    began = time.monotonic()
+    answered(d)
+    took = time.monotonic() - began
+    check(took <= ASK_S, f"the {answered.__name__} beside it took {took:.2f} s, at most {ASK_S}")
+    print(f"the {answered.__name__} beside a batch job: {took:.2f} s", flush=True)
     job = d.wait_terminal(job_id)
     check(job["state"] == wanted["state"] and job["attempt"] == 1, f"the batch job ends as alone: {job['state']}")
     check(d.text(job_id, "reasoning") == reasoning and d.text(job_id) == answer,
@@ -84,7 +101,8 @@ def main():
     with daemon(contexts(1.5)) as d:
         d.start()
         wanted = two_jobs_and_room_for_one(d)
-        asks_beside_a_batch_job(d, *wanted)
+        for answered in (turn, ask):
+            beside_a_batch_job(d, answered, *wanted)
         many_at_once(d)
     with daemon(1) as d:  # less than any of them takes
         d.start()
