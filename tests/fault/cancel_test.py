@@ -46,13 +46,15 @@ def cancel(daemon, job_id):
 
 # Row 5, river#1245: a cancel of a running job dropped without notifications. T25: the device stays busy.
 def latency(rounds):
+    """`rounds` in prefill, as many in decode: thinking, answering and slow in turn."""
     phases = {"prefill": "prefill_s=20 tokens=10", "thinking": "think=4000 tokens=10 rate=200",
               "answering": "think=0 tokens=4000 rate=200", "slow": "think=0 tokens=4000 rate=2"}
-    worst = dict.fromkeys(["queued", "stopped worker", "next start", *phases], 0)
+    took_of = {name: [] for name in ["queued", "stopped worker", "next start", *phases]}
+    decode = list(phases)[1:]
     with new_daemon() as daemon:
         daemon.start()
-        for number in range(rounds):
-            name = list(phases)[number % len(phases)]
+        for number in range(2 * rounds):
+            name = "prefill" if number % 2 else decode[number // 2 % len(decode)]
             running = daemon.submit(f"running {number} [[stub {phases[name]}]]", max_answer_tokens=5000).json["job_id"]
             phase = "answering" if name == "slow" else name
             wait_until(lambda: daemon.job(running)["phase"] == phase, 10, f"the job is {phase}")
@@ -60,29 +62,30 @@ def latency(rounds):
             queued = daemon.submit(f"queued {number} [[stub tokens=5 rate=500]]").json["job_id"]
             after = daemon.submit(f"next {number} [[stub tokens=2 rate=1000]]").json["job_id"]
             took, job = cancel(daemon, queued)
-            worst["queued"] = max(worst["queued"], took)
+            took_of["queued"].append(took)
             check(job["started_at"] is None, "a job cancelled while it waits never starts")
-            stopped = number % 20 == 19
+            stopped = number % 21 == 20  # in prefill and in decode
             pid = daemon.try_health()["engine"]["pid"]
             if stopped:
                 os.kill(pid, signal.SIGSTOP)
             told = daemon.text(running)
             took, job = cancel(daemon, running)
-            worst["stopped worker" if stopped else name] = max(worst["stopped worker" if stopped else name], took)
+            took_of["stopped worker" if stopped else name].append(took)
             kept = daemon.text(running)
             check(kept.startswith(told), "the partial text is kept")
             if stopped:
                 os.kill(pid, signal.SIGCONT)
             began = time.monotonic()
             ended = daemon.wait_terminal(after, 10)
-            worst["next start"] = max(worst["next start"], time.monotonic() - began)
+            took_of["next start"].append(time.monotonic() - began)
             check(ended["state"] == "completed", f"the next job runs: {ended['state']} {ended['reason']}")
             check(daemon.job(running)["state"] == "cancelled" and daemon.text(running) == kept, "cancelled stays as it was")
         audit.audit(daemon.home, " after cancels")
-    for what, took in worst.items():
+    running = [took for name in ["stopped worker", *phases] for took in took_of[name]]
+    for what, took in {**took_of, "running, all together": running}.items():
         bound = 0.1 if what == "queued" else 0.5 if what == "next start" else 1
-        check(took <= bound, f"{what}: {took * 1000:.0f} ms, at most {bound * 1000:.0f}")
-        figure(8, f"{rounds} cancels, {what}: at most", f"{took * 1000:.0f} ms", f"{bound * 1000:.0f} ms")
+        check(took and max(took) <= bound, f"{what}: {max(took, default=0) * 1000:.0f} ms, at most {bound * 1000:.0f}")
+        figure(8, f"{len(took)} cancels, {what}: at most", f"{max(took, default=0) * 1000:.0f} ms", f"{bound * 1000:.0f} ms")
 
 
 def crossed(rounds):
@@ -239,29 +242,33 @@ def streams(points):
         figure(8, f"chat streams cut in {name}: the place is free after at most", f"{took * 1000:.0f} ms", "1000 ms")
 
 
-def real_model():
+def real_model(rounds):
     """The engine looks at the wish between two steps, also inside a prefill."""
-    worst = {}
+    took_of = {}
     words = " ".join(f"{n} apples and {n * 7 % 1000} pears" for n in range(1500))
     with new_daemon(engine=()) as daemon:
         daemon.start()
-        body = {"effort": "xhigh", "max_answer_tokens": 200, "seed": 7}
-        for phase, fields in (("prefill", {"context": words, "max_reasoning_tokens": 100}), ("thinking", {"max_reasoning_tokens": 9000})):
-            job_id = daemon.submit("How many Collatz steps from 27 to 1?", **body, **fields).json["job_id"]
+        body = {"effort": "xhigh", "max_answer_tokens": 200}
+        phases = {"prefill": {"max_reasoning_tokens": 100}, "thinking": {"max_reasoning_tokens": 9000}}
+        for number in range(2 * rounds):
+            phase = list(phases)[number % 2]
+            # Of its own from the first words on: what was read before is not read again.
+            context = {"context": f"{number} plums and {words}"} if phase == "prefill" else {}
+            job_id = daemon.submit("How many Collatz steps from 27 to 1?", seed=number, **body, **phases[phase], **context).json["job_id"]
             wait_until(lambda: daemon.job(job_id)["phase"] == phase, 30, f"the job is in {phase}")
-            time.sleep(0.2)
+            time.sleep(CHANCE.uniform(0.05, 0.25))
             seen = daemon.job(job_id)
             check(seen["state"] == "running" and seen["phase"] == phase, f"it is still in {phase}: {seen['state']} {seen['phase']}")
-            after = daemon.submit("What is 2 + 3?", effort="none", max_answer_tokens=20, label=phase).json["job_id"]
-            worst[phase], _ = cancel(daemon, job_id)
+            after = daemon.submit(f"What is {number} + 3?", effort="none", max_answer_tokens=20).json["job_id"]
+            took_of.setdefault(phase, []).append(cancel(daemon, job_id)[0])
             began = time.monotonic()
             wait_until(lambda: daemon.job(after)["state"] != "queued", 5, "the next job starts")
-            worst[phase + ", next start"] = time.monotonic() - began
+            took_of.setdefault(phase + ", next start", []).append(time.monotonic() - began)
             check(daemon.wait_terminal(after, 30)["state"] in ("completed", "incomplete"), "the next job ends")
         audit.audit(daemon.home, " with the bundled model")
-    for what, took in worst.items():
-        check(took <= 1, f"bundled model, {what}: {took:.2f} s")
-        figure(8, f"bundled model, cancel in {what}", f"{took * 1000:.0f} ms", "1000 ms")
+    for what, took in took_of.items():
+        check(max(took) <= 1, f"bundled model, {what}: {max(took):.2f} s")
+        figure(8, f"bundled model, {len(took)} cancels in {what}: at most", f"{max(took) * 1000:.0f} ms", "1000 ms")
 
 
 print(f"seed {SEED}", flush=True)
@@ -270,8 +277,8 @@ if PLANTED == "lost_cancel":
 elif PLANTED == "deaf_proxy":
     streams(2)
 else:
-    for part, much in ((latency, size(60, 500)), (crossed, size(15, 75)), (streams, 20), (real_model, None)):
+    for part, much in ((latency, size(30, 525)), (crossed, size(15, 75)), (streams, 20), (real_model, size(1, 20))):
         began = time.monotonic()
-        part(*([] if much is None else [much]))
+        part(much)
         print(f"{part.__name__}: {time.monotonic() - began:.1f} s", flush=True)
 finish("cancel")
