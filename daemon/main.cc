@@ -30,6 +30,7 @@
 #include "daemon/runtime/restart.h"
 #include "daemon/runtime/signals.h"
 #include "daemon/runtime/started_with.h"
+#include "daemon/runtime/watchdog.h"
 #include "engine/base/log.h"
 #include "engine/base/sentence.h"
 #include "engine/generator/worker_generator.h"
@@ -42,6 +43,7 @@ using namespace ponder::daemon;
 
 constexpr auto kDrain = 2s;
 constexpr unsigned kHardStopSeconds = 30;
+constexpr unsigned kStuckLogSeconds = 5;  // what holds the loop up may be the log
 /// How long a detached start waits to see whether the engine refuses the model. A broken file or a
 /// window that does not fit is known in well under it; a big model that loads is not waited for.
 constexpr auto kVerdictWait = 1s;
@@ -136,6 +138,17 @@ struct Started {
   Reloader::Read read_config;
 };
 
+/// Nobody can be answered any more. Jobs and texts are on the disk, so this is no worse than kill
+/// -9, and whoever needs a daemon next starts one.
+[[noreturn]] void end_stuck(double seconds) {
+  end_at_the_latest_in(kStuckLogSeconds);
+  log_error(
+      fmt::format("the sockets were not served for {} s: this daemon ends, to be started anew; "
+                  "its jobs go on then",
+                  seconds));
+  ::_exit(1);
+}
+
 /// Until a signal to stop, which is returned.
 int wait_and_reload(const Started& started, Reloader& reloader) {
   for (;;) {
@@ -194,6 +207,10 @@ Result<void> serve(const Started& started, const Config& config,
                  api->handle(std::move(exchange), std::move(body));
                },
                error_response);
+  auto watchdog = std::make_unique<Watchdog>(
+      [&server](std::function<void()> task) { server.post(std::move(task)); },
+      std::chrono::milliseconds(static_cast<std::int64_t>(config.watchdog_s * 1000)),
+      [&config] { end_stuck(config.watchdog_s); });
   log_info(fmt::format("ponderd {} serves {} and TCP {}", version(), places.socket.string(),
                        to_json(network.tcp)));
   report.serving(report.has_starter() ? warning_at_start(*generator) : "");
@@ -206,6 +223,7 @@ Result<void> serve(const Started& started, const Config& config,
   const int signal = wait_and_reload(started, reloader);
   log_info(fmt::format("signal {}: stopping", signal));
   end_at_the_latest_in(kHardStopSeconds);
+  watchdog.reset();
   server.stop_accepting();
   queue->stop();         // everything is on disk
   generator->stop();     // every turn has ended, also in an engine that answers nothing any more

@@ -48,6 +48,7 @@ struct Config {
   std::string after_crash = "resume";     ///< resume, or restart
   std::vector<std::string> on_done = {};  ///< program and arguments; empty: none
   std::string log_level = "info";
+  double watchdog_s = 30;  ///< 0: no watchdog
   /// Where each value that is not the default came from: key -> "ponder.toml", "PONDER_PORT",
   /// "--port".
   std::map<std::string, std::string> origin = {};

@@ -257,6 +257,10 @@ std::vector<Key> make_keys() {
 
       text("log_level", {"debug", "info", "warn", "error"}, "Least level that is logged.",
            PONDER_FIELD(log_level)),
+      number(
+          "watchdog_s", 0, 3600,
+          "A daemon whose sockets are not served for so long ends, to be started anew; 0: never.",
+          PONDER_FIELD(watchdog_s)),
   };
 }
 

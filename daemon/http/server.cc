@@ -312,6 +312,10 @@ void Server::start(Admission admission, Handler handler, ErrorAnswer error_answe
   impl_->thread = std::thread([this] { impl_->io.run(); });
 }
 
+void Server::post(std::function<void()> task) {
+  asio::post(impl_->io, std::move(task));
+}
+
 void Server::stop_accepting() {
   impl_->on_io([this] {
     impl_->close_listeners();

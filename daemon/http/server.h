@@ -55,6 +55,9 @@ class Server {
   /// Starts serving. Call once, after the listens.
   void start(Admission admission, Handler handler, ErrorAnswer error_answer);
 
+  /// Leaves a task for the io thread. Any thread.
+  void post(std::function<void()> task);
+
   /// No new connections; the Unix socket's file is removed, if it is still this server's. Open ones
   /// go on.
   void stop_accepting();

@@ -3,9 +3,13 @@
 disk full; the database held by somebody else. Readiness follows within its bound, the daemon itself answers
 all the time, and clients of other jobs notice nothing.
 
-With --planted always_ready the prober asks through a proxy that always says ready.
+The loop that serves the sockets stuck: nobody is answered, and the daemon ends itself, to be started anew.
+
+With --planted always_ready the prober asks through a proxy that always says ready; with deaf_watchdog the
+daemon watches nothing.
 """
 import contextlib
+import ctypes
 import pathlib
 import shutil
 import signal
@@ -296,7 +300,67 @@ def database_held():
         profile.figure(18, "database free again: ready", f"{back:.2f} s", "5 s")
 
 
-dead_and_hung()
+class HeldThread:
+    """The thread of a child that serves its sockets, the one that waits in epoll, stopped alone."""
+    SEIZE, INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+    EPOLL_WAIT = ("232", "281", "22", "441")  # and epoll_pwait, on x86-64 and arm64
+
+    def __init__(self, pid):
+        self.ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+        self.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self.thread = wait_until(lambda: self.find(pid), 5, "a thread waits in epoll")
+        for request in (self.SEIZE, self.INTERRUPT):
+            if self.ptrace(request, self.thread, None, None) != 0:
+                raise OSError(ctypes.get_errno(), "a child's thread cannot be stopped")
+        os.waitpid(self.thread, self.WALL)
+
+    def find(self, pid):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/syscall") as call:
+                if call.read().split()[0] in self.EPOLL_WAIT:
+                    return int(task)
+        return None
+
+    def bury(self):
+        """Once its process has ended, which waits for this. False: it lives."""
+        return os.waitpid(self.thread, self.WALL | os.WNOHANG)[0] != 0
+
+
+def stuck_loop():
+    """The thread of the sockets does not move, as in a handler that never ends."""
+    bound = profile.size(2, 30)
+    with Daemon("--engine", "stub") as daemon:
+        (daemon.home / "ponder.toml").write_text(f"watchdog_s = {0 if PLANTED else bound}\n")
+        daemon.start()
+        job = daemon.submit("goes on [[stub tokens=2000 think=0 rate=500]]").json["job_id"]
+        held = HeldThread(daemon.process.pid)
+        began = time.monotonic()
+        gone = wait_until(held.bury, 60 if profile.FULL else bound + 5, "a stuck loop is noticed")
+        noticed = time.monotonic() - began
+        if not gone:
+            os.kill(daemon.process.pid, signal.SIGKILL)
+            wait_until(held.bury, 10, "a killed daemon is gone")
+            return
+        check(daemon.process.wait(10) == 1, f"it ends as one that failed: {daemon.process.returncode}")
+        check(noticed >= bound - 0.5, f"it was given {noticed:.1f} s only, of {bound}")
+        check("sockets were not served" in daemon.log.read_text(), "and says why")
+        daemon.start()
+        end = daemon.wait_terminal(job, 30)
+        check((end["state"], end["attempt"]) == ("completed", 1), f"its job goes on: {end['state']}, attempt {end['attempt']}")
+        profile.figure(18, f"the loop of the sockets stuck, watchdog_s = {bound}: the daemon ends after", f"{noticed:.1f} s", "60 s")
+
+        # A daemon that was stopped for longer is not stuck.
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        time.sleep(bound + 1)
+        os.kill(daemon.process.pid, signal.SIGCONT)
+        time.sleep(1)
+        check(daemon.try_health().get("state") in READY, "who was stopped for long goes on")
+
+
+if PLANTED != "deaf_watchdog":
+    dead_and_hung()
+if PLANTED in (None, "deaf_watchdog"):
+    stuck_loop()
 if not PLANTED:
     device_lost()
     loading()
