@@ -74,6 +74,8 @@ def slow_peers(port, socket_path, key, job_id, pipe):
         open_peer("header", b"G", b"E", i % 2 == 0)
     for i in range(BODIES):
         open_peer("body", body_head + b"{", b" ", i % 2 == 0)
+    pipe.send("dripping")
+    pipe.recv()  # what those cost has been seen
     for i in range(READERS):
         open_peer("reader", events, None, i % 2 == 0)
     pipe.send("open")
@@ -130,7 +132,11 @@ def attack(daemon, doors):
         target=slow_peers, args=(doors.port, str(daemon.socket), doors.key, job_id, its))
     attackers.start()
     mine.recv()
-    peak = [before]
+    time.sleep(0.2)
+    dripping = rss_kib(daemon.process.pid)
+    mine.send("seen")
+    mine.recv()
+    peak = [dripping]
     with Probe(daemon.socket) as loaded:
         job = daemon.wait_terminal(job_id, 60)
         while not mine.poll(0.1):
@@ -146,9 +152,11 @@ def attack(daemon, doors):
     check(idle.failed == 0 and loaded.failed == 0, f"good requests fail: {idle.failed} and {loaded.failed}")
     check(busy <= 2 * max(calm, NOISE_FLOOR_S), f"good p99 {busy * 1000:.1f} ms beside slow peers, idle {calm * 1000:.1f} ms")
     profile.figure("P22", f"good p99 beside {peers} slow peers, and idle", f"{busy * 1000:.2f} ms, {calm * 1000:.2f} ms", "<= 2x idle (5 ms at least)")
-    each = (max(peak) - before) / peers
-    check(each <= KIB_EACH, f"{each:.0f} KiB for each slow peer")
-    profile.figure("P22", "memory of the daemon for each slow peer", f"{each:.0f} KiB", "<= 1 MiB")
+    # The drips hold next to nothing and are most of the peers: what a reader costs is seen apart.
+    for kind, each in ((f"of {HEADERS + BODIES} drips", (dripping - before) / (HEADERS + BODIES)),
+                       (f"of {READERS} readers that never read", (max(peak) - dripping) / READERS)):
+        check(each <= KIB_EACH, f"{each:.0f} KiB for each {kind}")
+        profile.figure("P22", f"memory of the daemon for each {kind}", f"{each:.0f} KiB", "<= 1 MiB")
     check(job["state"] == "completed" and job["run_s"] <= alone_s * 1.25 + 0.1,
           f"the job of readers that do not read: {job['state']} in {job['run_s']} s, alone {alone_s} s")
     profile.figure("P22", f"run time of a job with {READERS} readers that never read, and alone", f"{job['run_s']:.2f} s, {alone_s:.2f} s", "<= 1.25x")
