@@ -23,7 +23,12 @@ struct ModelArguments {
   bool drafts = false;  ///< load the draft layer, where the file has one
 };
 
-Result<int> run_info(const ModelArguments& model, bool as_json);
+struct InfoArguments {
+  ModelArguments model;
+  bool as_json = false;
+  int spec = -1;  ///< as in GenerateArguments, with the daemon's default; 0: without the draft layer
+};
+Result<int> run_info(const InfoArguments& arguments);
 
 Result<int> run_tokenize(const ModelArguments& model, bool special);
 Result<int> run_detokenize(const ModelArguments& model);

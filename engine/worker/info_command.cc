@@ -109,9 +109,11 @@ std::string as_text(const Facts& facts) {
 
 }  // namespace
 
-Result<int> run_info(const ModelArguments& model, bool as_json) {
-  TRY(const Facts facts, gather(model));
-  TRY_VOID(write_stdout(as_json ? to_json(as_object(facts)) + "\n" : as_text(facts)));
+Result<int> run_info(const InfoArguments& arguments) {
+  ModelArguments as_loaded = arguments.model;
+  as_loaded.drafts = arguments.spec != 0;
+  TRY(const Facts facts, gather(as_loaded));
+  TRY_VOID(write_stdout(arguments.as_json ? to_json(as_object(facts)) + "\n" : as_text(facts)));
   return kExitDone;
 }
 

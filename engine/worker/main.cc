@@ -21,8 +21,9 @@ using Command = std::function<Result<int>()>;
 struct Chosen {
   Command command;
   ModelArguments model;
-  bool flag = false;  ///< --json, --special, --full
+  bool flag = false;  ///< --special, --full
   int top = 10;
+  InfoArguments info;
   GenerateArguments generate;
   BenchArguments bench;
   WorkerArguments worker;
@@ -56,9 +57,10 @@ Result<void> refuse_what_is_not_built(const Chosen& chosen) {
 void add_text_commands(CLI::App& app, Chosen& chosen) {
   CLI::App* info =
       app.add_subcommand("info", "what a file is, needs, and what of it is unsupported");
-  add_model(*info, chosen.model, true);
-  info->add_flag("--json", chosen.flag);
-  info->callback([&] { chosen.command = [&] { return run_info(chosen.model, chosen.flag); }; });
+  add_model(*info, chosen.info.model, true);
+  info->add_flag("--json", chosen.info.as_json);
+  add_spec(*info, chosen.info.spec);
+  info->callback([&] { chosen.command = [&] { return run_info(chosen.info); }; });
 
   CLI::App* tokenize = app.add_subcommand("tokenize", "stdin to token ids");
   add_model(*tokenize, chosen.model, false);
@@ -202,7 +204,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? kExitDone : kExitUsage;
   }
-  for (ModelArguments* model : {&chosen.model, &chosen.generate.model, &chosen.bench.model})
+  for (ModelArguments* model :
+       {&chosen.model, &chosen.info.model, &chosen.generate.model, &chosen.bench.model})
     find_model(*model, home);
   const Result<void> built = refuse_what_is_not_built(chosen);
   const Result<int> code = built ? run_command(chosen.command) : fail(built.error());

@@ -1,19 +1,30 @@
-// `ponder-engine info` says what a file needs at a context; here that is held against what the
-// process really takes once the window is full.
+// `ponder-engine info` says what a file needs at a context; here the command itself is held against
+// what the process really takes once the window is full, with the draft layer that the daemon loads
+// and without it.
 #include <gtest/gtest.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
+#include <algorithm>
 #include <fstream>
+#include <memory>
 
-#include "engine/models/model.h"
+#include "engine/base/json.h"
+#include "engine/worker/command_input.h"
+#include "engine/worker/commands.h"
 #include "tests/support/memory_file.h"
 #include "tests/support/model_files.h"
 
 namespace ponder::models {
 namespace {
 
-/// Anonymous memory of this process that is in use. The model file lies in shared memory, which
-/// does not count.
+/// Anonymous memory of this process that is in use. The model file lies in the page cache or in
+/// shared memory, which do not count.
 std::uint64_t anonymous_bytes() {
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
   std::ifstream in("/proc/self/status");
   for (std::string key; in >> key;) {
     std::uint64_t kib = 0;
@@ -25,43 +36,106 @@ std::uint64_t anonymous_bytes() {
 
 struct Case {
   const char* name;
-  kernels::DType weights;
-  KvType kv;
-  bool drafts;
+  const char* file;                        ///< of the bundled ones
+  std::optional<kernels::DType> expanded;  ///< its weights are expanded to this type first
+  const char* kv;
+  int spec;
 };
+
+/// What `info` prints as the total.
+std::uint64_t announced(const worker::ModelArguments& model, int spec) {
+  ::testing::internal::CaptureStdout();
+  const Result<int> code = worker::run_info({model, true, spec});
+  const std::string printed = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code.value_or(-1), worker::kExitDone);
+  const auto facts = parse_json_object(printed);
+  EXPECT_TRUE(facts) << printed;
+  return facts->at("memory").at("total").to_number<std::uint64_t>();
+}
+
+/// Fills the window as a conversation does: the prompt in chunks, then a step with drafts.
+void fill_window(Model& model, SequenceState& sequence) {
+  constexpr std::int64_t kDrafts = 3;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(model.n_ctx()));
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int32_t>(300 + i * 7 % 3000);
+  const std::size_t prompt = ids.size() - 1 - kDrafts;
+  for (std::size_t at = 0; at < prompt; at += static_cast<std::size_t>(model.chunk())) {
+    const std::size_t n = std::min(prompt - at, static_cast<std::size_t>(model.chunk()));
+    ASSERT_TRUE(model.forward(sequence, std::span(ids).subspan(at, n), 0, {}));
+  }
+  if (!model.drafts()) {
+    ASSERT_TRUE(model.forward(sequence, std::span(ids).subspan(prompt), 0, {}));
+    return;
+  }
+  std::vector<float> logits(static_cast<std::size_t>(model.vocab()));
+  for (std::size_t i = 0; i < kDrafts; ++i) {
+    const DraftPart part{&sequence, ids[prompt + i]};
+    ASSERT_TRUE(model.draft(std::span(&part, 1), logits));
+  }
+  const StepPart step{&sequence, std::span(ids).subspan(prompt), 0, true};
+  ASSERT_TRUE(model.forward(std::span(&step, 1), {}));
+  model.keep(sequence, kDrafts + 1);
+}
 
 class MemoryNeedIsRight : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MemoryNeedIsRight, WithinTwoPercentOfAFullWindow) {
   const Case& c = GetParam();
-  const ponder::testing::MemoryFile file(ponder::testing::expand_gguf(
-      std::string(PONDER_SOURCE_DIR) + "/models/pebble/pebble-q8_0.gguf", c.weights));
-  const auto gguf = artifact::Gguf::open(file.path());
-  ASSERT_TRUE(gguf);
-  const LoadOptions options = {.n_ctx = 4096, .threads = 2, .kv = c.kv, .drafts = c.drafts};
-  const auto need = memory_need(**gguf, options);
-  ASSERT_TRUE(need);
+  std::unique_ptr<ponder::testing::MemoryFile> made;
+  worker::ModelArguments arguments;
+  arguments.file = std::string(PONDER_SOURCE_DIR) + "/models/pebble/" + c.file;
+  if (c.expanded) {
+    made = std::make_unique<ponder::testing::MemoryFile>(
+        ponder::testing::expand_gguf(arguments.file, *c.expanded));
+    arguments.file = made->path();
+  }
+  arguments.n_ctx = 4096;
+  arguments.threads = 2;
+  arguments.kv = c.kv;
+  const auto need = static_cast<double>(announced(arguments, c.spec));
+  arguments.drafts = c.spec != 0;  // as the worker loads it
   const std::uint64_t before = anonymous_bytes();
   ASSERT_GT(before, 0u);
-  const auto model = Model::load(**gguf, options);
+  const auto model = worker::load_weights(arguments);
   ASSERT_TRUE(model) << model.error().message;
+  ASSERT_EQ((*model)->drafts(), c.spec != 0);
   const auto sequence = (*model)->new_sequence();
-  std::vector<std::int32_t> ids(512);
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<std::int32_t>(300 + i * 7 % 3000);
-  for (int chunk = 0; chunk < 8; ++chunk)
-    ASSERT_TRUE((*model)->forward(*sequence, ids, 0, {}));
+  fill_window(**model, *sequence);
   const auto taken = static_cast<double>(anonymous_bytes() - before);
-  EXPECT_NEAR(taken / static_cast<double>(need->total), 1.0, 0.02)
-      << taken / (1 << 20) << " MiB taken, " << (need->total >> 20) << " MiB announced";
+  EXPECT_NEAR(taken / need, 1.0, 0.02)
+      << taken / (1 << 20) << " MiB taken, " << need / (1 << 20) << " MiB announced";
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, MemoryNeedIsRight,
-    ::testing::Values(Case{"F32Exact", kernels::DType::F32, KvType::f32, false},
-                      Case{"F16Half", kernels::DType::F16, KvType::f16, true},
-                      Case{"BF16Rotated", kernels::DType::BF16, KvType::r4, false}),
-    [](const auto& instance) { return std::string(instance.param.name); });
+std::vector<Case> cases() {
+  using kernels::DType;
+  std::vector<Case> all = {{"F32KvF32", "pebble-q8_0.gguf", DType::F32, "f32", 0},
+                           {"F16KvF16Drafts", "pebble-q8_0.gguf", DType::F16, "f16", -1},
+                           {"BF16KvR4", "pebble-q8_0.gguf", DType::BF16, "r4", 0}};
+  const auto add = [&](const char* file, const char* kv, const char* plain, const char* drafts) {
+    all.push_back({plain, file, {}, kv, 0});
+    all.push_back({drafts, file, {}, kv, -1});
+  };
+  add("pebble-q8_0.gguf", "q8_0", "Q8KvQ8", "Q8KvQ8Drafts");
+  add("pebble-q8_0.gguf", "f16", "Q8KvF16", "Q8KvF16Drafts");
+  add("pebble-q8_0.gguf", "r4", "Q8KvR4", "Q8KvR4Drafts");
+  add("pebble-q4_k_m.gguf", "q8_0", "Q4KMKvQ8", "Q4KMKvQ8Drafts");
+  add("pebble-q4_k_m.gguf", "f16", "Q4KMKvF16", "Q4KMKvF16Drafts");
+  add("pebble-q4_k_m.gguf", "r4", "Q4KMKvR4", "Q4KMKvR4Drafts");
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, MemoryNeedIsRight, ::testing::ValuesIn(cases()),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(MemoryNeed, CountsTheDraftLayerAsTheDaemonDoesUnlessToldNotTo) {
+  worker::ModelArguments arguments;
+  arguments.file = std::string(PONDER_SOURCE_DIR) + "/models/pebble/pebble-q8_0.gguf";
+  arguments.n_ctx = 4096;
+  EXPECT_EQ(worker::InfoArguments{}.spec, worker::WorkerArguments{}.spec);
+  EXPECT_GT(announced(arguments, worker::InfoArguments{}.spec),
+            announced(arguments, 0) + (std::uint64_t{4} << 20));
+}
 
 }  // namespace
 }  // namespace ponder::models
