@@ -2,9 +2,11 @@
 """Speculative decoding against plain decoding on the bundled questions, in one run: A B B A.
 
     speculation.py BIN_DIR [--questions N] [--threads T] [--effort medium] [--temperature 0] [--concurrent N]
+                   [--peer LLAMA_BENCH]
 
 Two daemons on the bundled model, one with speculation off. Prints tokens per second of decoding
-(tokens over the time from the first to the last), the ratio, how many drafts were accepted, and how
+(tokens over the time from the first to the last), the ratio, with --peer how fast plain decoding is
+against llama.cpp's (compare_cpu.py) in the same run, how many drafts were accepted, and how
 many answers were right with and without, with the two-sided p of that difference. Judges that both
 gave the same texts and that the right-answer rates do not differ (p > 0.01). More questions than
 there are bundled ones are asked again with other seeds.
@@ -13,6 +15,7 @@ import argparse
 import concurrent.futures
 import math
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -57,6 +60,12 @@ def two_sided(a, b, n):
     return math.erfc(abs(a - b) / n / deviation / math.sqrt(2)) if deviation > 0 else 1.0
 
 
+def against_peer(a):
+    if a.peer:
+        subprocess.run([sys.executable, pathlib.Path(__file__).with_name("compare_cpu.py"), "--peer", a.peer, "--bin", a.bin, "--rounds", "1",
+                        "--threads", str(a.threads), "--model", ROOT / "models/pebble" / a.model], check=True)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("bin")
@@ -66,7 +75,9 @@ def main():
     p.add_argument("--temperature", type=float, default=0)
     p.add_argument("--concurrent", type=int, default=1, help="questions at a time; speeds mean something only with 1")
     p.add_argument("--model", default="pebble-q8_0.gguf")
+    p.add_argument("--peer")
     a = p.parse_args()
+    against_peer(a)
     rows = [json.loads(line) for line in open(ROOT / "models/pebble/eval.jsonl")]
     rows = [row for row in rows if "answer" in row]
     step = max(1, len(rows) // a.questions)
@@ -80,6 +91,7 @@ def main():
 
         with concurrent.futures.ThreadPoolExecutor(a.concurrent) as pool:
             list(pool.map(both, enumerate(rows)))
+    against_peer(a)
     x, y = tallies["drafting"], tallies["plain"]
     share = 100 * x.accepted / max(1, x.drafted)
     print(f"| {a.model} | {a.effort} | temperature {a.temperature} | {a.threads} | {y.rate():.0f} | {x.rate():.0f} | "
