@@ -30,12 +30,13 @@ ALLOWED = {
 }
 SOURCES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 MAX_LINES = 600
+NATIVE = "-march=native: choose CPU paths at run time"
 BANNED = [  # (pattern, where it is banned, what to say)
     (re.compile(r"\bstd::regex\b|#include <regex>"), r".*", "std::regex overflows the stack on long text"),
     (re.compile(r"\b(popen|system)\s*\("), r"(?!tests/).*", "no shell: start one fixed program with an argv vector"),
     (re.compile(r"\bstd::cout\b|\bprintf\s*\("), r"mcp/(?!protocol/).*", "stdout carries only protocol"),
     (re.compile(r"\bco_await\b|\bco_return\b"), r".*", "no coroutines: g++ 12 destroys some temporaries twice"),
-    (re.compile(r"-march=native"), r".*", "choose CPU paths at run time"),
+    (re.compile(r"-march=native"), r".*", NATIVE),
     (re.compile(r"\busing namespace\b"), r".*\.h$", "no using namespace in a header"),
 ]
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
@@ -107,6 +108,9 @@ def check(root):
             breaches += [f"{path}:{n}: {m}" for n, m in check_file(path, text)]
             if re.search(r"#include <boost/beast", text):
                 beast.append(path)
+        elif suffix == ".cmake" or path.endswith("CMakeLists.txt"):
+            text = (root / path).read_text()
+            breaches += [f"{path}:{n}: {NATIVE}" for n, line in enumerate(text.splitlines(), 1) if "-march=native" in line]
         elif suffix == ".md":
             breaches += [f"{path}:{n}: {m}" for n, m in check_doc(root, path, (root / path).read_text())]
     product = [b for b in beast if not b.startswith("tests/")]
@@ -115,7 +119,8 @@ def check(root):
     return breaches
 
 
-PLANTED = {
+BEAST = "#include <boost/beast/http.hpp>\n"
+PLANTED = {  # path: (text, what is said), or (a file each, what is said)
     "kernels/a.cc": ('#include "engine/models/model.h"\n', "may not know"),
     "mcp/b.cc": ('#include "jobs/job.h"\n', "may not know"),
     "jobs/c.cc": ('#include "daemon/http/x.h"\n', "may not know"),
@@ -128,6 +133,11 @@ PLANTED = {
     "jobs/j.cc": ("int x;\n" * 700, "over 600"),
     "docs/k.md": ("[here](nowhere.md)\n", "leads nowhere"),
     "clients/l.cc": ('#include "daemon_client.h"\n', "from the repository root"),
+    "jobs/m.cc": ("task f() { co_return; }\n", "no coroutines"),
+    "kernels/CMakeLists.txt": ("add_compile_options(-march=native)\n", "-march=native"),
+    "kernels/n.cc": ("auto flags = \"-march=native\";\n", "-march=native"),
+    "engine/text/o.h": ("int f();\n", "pragma once"),
+    "daemon/http": ({f"daemon/http/{n}.cc": BEAST for n in range(4)}, "more than three files"),
 }
 
 
@@ -136,8 +146,9 @@ def self_test():
     with tempfile.TemporaryDirectory() as folder:
         for path, (text, want) in PLANTED.items():
             root = pathlib.Path(folder) / path.replace("/", "_")
-            (root / path).parent.mkdir(parents=True)
-            (root / path).write_text(text)
+            for file, content in (text if isinstance(text, dict) else {path: text}).items():
+                (root / file).parent.mkdir(parents=True, exist_ok=True)
+                (root / file).write_text(content)
             got = check(root)
             if not any(want in g for g in got):
                 print(f"planted {path}: nothing said {want!r}, only {got}")
