@@ -17,6 +17,7 @@
 //   forgets_last_id  a start does not know the ids of the time before it
 //   no_seal          the checksums of rows are not looked at
 //   lost_order       a start takes up what waits in the reverse order
+//   looks_beside     the database file is opened and closed beside SQLite, at each start of a job
 //
 // PONDER_STARTS names a file that gets a line of every job that is started, whatever is planted:
 // its number, its lane, how many of its lane came before it and wait, how many asks wait, and the
@@ -180,6 +181,10 @@ int sqlite3_prepare_v3(sqlite3* db, const char* sql, int bytes, unsigned flags,
 int sqlite3_step(sqlite3_stmt* statement) {
   const int code = real<decltype(sqlite3_step)>("sqlite3_step")(statement);
   if (code == SQLITE_ROW && is_sql(statement, "SET state = 'running'")) note_start(statement);
+  if (code == SQLITE_ROW && is("looks_beside") && is_sql(statement, "SET state = 'running'")) {
+    const char* name = sqlite3_db_filename(sqlite3_db_handle(statement), "main");
+    if (std::FILE* file = std::fopen(name, "r")) std::fclose(file);
+  }
   if (code != SQLITE_DONE || !is("two_commits")) return code;
   sqlite3* db = sqlite3_db_handle(statement);
   {

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """The daemon dies at its k-th system call, for every k: nothing that it has told may be lost.
 
-strace ends the daemon with SIGKILL at the k-th pwrite64, fdatasync, ftruncate, sendmsg, sendto or write
-of one of its threads, while one script submits, streams, reads, cancels, pins, continues, deletes and
+strace ends the daemon with SIGKILL at the k-th pwrite64, fdatasync, fsync, ftruncate, unlink, rename,
+sendmsg, sendto or write of one of its threads, while one script submits, streams, reads, cancels, pins, continues, deletes and
 prunes. Then the daemon is started again: what the script was told must hold, every audit query must
 find nothing, and what is left must run to its end. Three beginnings, since calls are counted by thread
 and the first thread opens the database: an empty directory, a queue that a dead daemon left, and a
 queue in order, in which the sweep is the queue thread's. Every fourth k in the short size.
 
-Planted: late_commit, two_commits (of the end of a job).
+One run more is only looked at: from the first accepted job until the stop nobody opens or closes a file
+of the database, neither the daemon nor a command beside it.
+
+Planted: late_commit, two_commits (of the end of a job), looks_beside (a second open of ponder.db).
 """
 import concurrent.futures
 import http.client
@@ -16,6 +19,7 @@ import os
 import pathlib
 import shutil
 import signal
+import re
 import sqlite3
 import subprocess
 import tempfile
@@ -23,11 +27,12 @@ import time
 
 from profile import FULL, figure, size  # first: it knows where harness is
 import audit
-from harness import PLANTED, TERMINAL, Daemon, breaches, check, finish, planted_sqlite, wait_until
+from harness import BIN, PLANTED, TERMINAL, Daemon, breaches, check, finish, planted_sqlite, wait_until
 
 UNREACHABLE = (OSError, http.client.HTTPException, ValueError)
 AT_ONCE = 8  # a run mostly waits
 CALLS = ("pwrite64", "fdatasync", "ftruncate", "sendmsg", "sendto", "write")
+FEW = ("unlink", "rename")  # links and old names: a handful in a life
 
 
 class Cut(Exception):
@@ -211,13 +216,13 @@ def end(daemon, number):
     return daemon.process.wait(20)
 
 
-def sweep(name, template, call, step, only_start=False, k=1):
+def sweep(name, template, call, step, only_start=False, k=1, at_once=AT_ONCE):
     """Every step-th k, from this one on, until the daemon outlives the script. Returns how many it died at."""
     died = lost = 0
     alive = 0
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         while alive == 0:
-            ks = [k + step * i for i in range(AT_ONCE)]
+            ks = [k + step * i for i in range(at_once)]
             k = ks[-1] + step
             for killed, missing in pool.map(lambda n: one_run(template, call, n, only_start), ks):
                 died += killed
@@ -227,6 +232,42 @@ def sweep(name, template, call, step, only_start=False, k=1):
                 break
     print(f"{name}, {call}: died at {died} of every {step}. index", flush=True)
     return died, lost
+
+
+OPENED = re.compile(r"^\d+ +([\d.]+) (?:\w+\((?:AT_FDCWD[^,]*, )?\"|close\(\d+<)([^\">]*/ponder\.db(?:-\w+)?)[\">]")
+
+
+def opened_beside(trace, since, until):
+    """Opens and closes of the database's files in what strace -ttt -y recorded, between two times."""
+    found = (OPENED.match(line) for line in trace.splitlines())
+    return [match.group(0)[:200] for match in found if match and since < float(match.group(1)) < until]
+
+
+# 7a row 10: a descriptor of the live database that somebody closes takes SQLite's locks with it.
+def no_second_open():
+    trace = tempfile.NamedTemporaryFile(prefix="ponder-trace-")
+    before = ["strace", "-f", "-qq", "--seccomp-bpf", "-y", "-ttt", "-o", trace.name,
+              "-e", "trace=open,openat,openat2,creat,close"]
+    with Daemon("--engine", "stub", before=before, environment=planted_sqlite(PLANTED)) as daemon:
+        daemon.start()
+        since = time.time()
+        Script(daemon).run()
+        beside = []
+        for arguments in (["health"], ["list"], ["doctor"]) if not PLANTED else ():
+            with tempfile.NamedTemporaryFile(prefix="ponder-trace-") as log:
+                subprocess.run([*before[:before.index(trace.name)], log.name, "-e", before[-1],
+                                BIN / "ponder", "--home", daemon.home, *arguments], capture_output=True, timeout=30)
+                seen = pathlib.Path(log.name).read_text(errors="replace")
+                check("openat(" in seen, f"ponder {arguments[0]} is traced")
+                beside += opened_beside(seen, 0, float("inf"))
+        until = time.time()
+        end(daemon, signal.SIGTERM)
+        seen = pathlib.Path(trace.name).read_text(errors="replace")
+        check(opened_beside(seen, 0, since) and opened_beside(seen, until, float("inf")),
+              "the daemon's own open and close are seen")
+        beside += opened_beside(seen, since, until)
+        check(not beside, f"nobody opens or closes a live database's files beside SQLite: {beside[:3]}")
+    figure(1, "files of the live database opened or closed beside SQLite", len(beside), 0)
 
 
 def make_template(orphans):
@@ -255,7 +296,9 @@ def can_trace():
         return check(False, f"strace is needed (scripts/dependencies test): {problem}")
 
 
-if can_trace():
+if can_trace() and PLANTED in (None, "looks_beside"):
+    no_second_open()
+if PLANTED != "looks_beside" and can_trace():
     step = size(4, 1)
     began = time.monotonic()
     ordered, left = make_template(False), make_template(True)
@@ -264,16 +307,20 @@ if can_trace():
         # Between the two commits lie two to four writes: every index, from where the first job may end.
         plan = [("in order", ordered, "pwrite64", *((1, False, 100) if PLANTED == "two_commits" else (4, False)))]
     else:
-        plan = [("empty", None, "pwrite64", step, True), ("left behind", left, "pwrite64", step, True),
-                ("left behind", left, "fdatasync", 1, True)]
+        plan = [("empty", None, call, step, True) for call in ("pwrite64", "fdatasync", "fsync")]
+        plan += [("left behind", left, "pwrite64", step, True),
+                 ("left behind", left, "fdatasync", 1, True)]
         plan += [("in order", ordered, call, step, False) for call in CALLS]
-    for part in plan:
-        more, missing = sweep(*part)
+    def few(call):  # side by side: most of these runs outlive their call
+        return sweep("in order", ordered, call, 1, at_once=2)
+    with concurrent.futures.ThreadPoolExecutor(len(FEW)) as pool:
+        swept = [sweep(*part) for part in plan] + (list(pool.map(few, FEW)) if not PLANTED else [])
+    for more, missing in swept:
         died, lost = died + more, lost + missing
     for home in (ordered, left):
         shutil.rmtree(home, ignore_errors=True)
     every = "every" if FULL else "every fourth"
     check(died > size(60, 240) or PLANTED, f"the sweep reaches the daemon's writes: it died {died} times")
-    figure(1, f"killed at {every} pwrite64, fdatasync, ftruncate, sendmsg, sendto, write ({died} kills): lost", lost, "0")
+    figure(1, f"killed at {every} {', '.join(CALLS + FEW + ('fsync',))} ({died} kills): lost", lost, "0")
     print(f"sweep: {time.monotonic() - began:.1f} s", flush=True)
 finish("system calls")
