@@ -17,6 +17,7 @@
 //   forgets_last_id  a start does not know the ids of the time before it
 //   no_seal          the checksums of rows are not looked at
 //   lost_order       a start takes up what waits in the reverse order
+//   leaks            each start of a job leaves a file open and forgets memory
 //   looks_beside     the database file is opened and closed beside SQLite, at each start of a job
 //
 // PONDER_STARTS names a file that gets a line of every job that is started, whatever is planted:
@@ -26,6 +27,7 @@
 //
 // It stands in for the few entry points that jobs/store/sqlite.cc calls, and passes all else on.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <time.h>
 
@@ -184,6 +186,10 @@ int sqlite3_step(sqlite3_stmt* statement) {
   if (code == SQLITE_ROW && is("looks_beside") && is_sql(statement, "SET state = 'running'")) {
     const char* name = sqlite3_db_filename(sqlite3_db_handle(statement), "main");
     if (std::FILE* file = std::fopen(name, "r")) std::fclose(file);
+  }
+  if (code == SQLITE_ROW && is("leaks") && is_sql(statement, "SET state = 'running'")) {
+    static_cast<char*>(std::malloc(100))[statement == nullptr] = 1;
+    static_cast<void>(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
   if (code != SQLITE_DONE || !is("two_commits")) return code;
   sqlite3* db = sqlite3_db_handle(statement);
