@@ -2,8 +2,9 @@
 // every token, against a plain run (one prompt, default chunk, one row a step). Half of the prompts
 // are sampled at temperature 1.5 with a fixed seed.
 //
-// In full (50 prompts of 300 tokens, every cut of a 700-token conversation, 50 kills) with
-// PONDER_SOAK=1, as scripts/soak runs it; else a sample of each.
+// 50 prompts of 40 tokens, every 16th cut of a 700-token conversation, 50 kills: 95 s of CPU time on
+// two cores. In full
+// (300 tokens, every cut) with PONDER_SOAK=1, as scripts/soak runs it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,12 +23,11 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
+constexpr std::size_t kPrompts = 50, kKills = 50;
+
 bool in_full() {
   const char* value = std::getenv("PONDER_SOAK");
   return value && *value == '1';
-}
-std::size_t prompts_wanted() {
-  return in_full() ? 50 : 6;
 }
 std::int64_t tokens_wanted() {
   return in_full() ? 300 : 40;
@@ -100,7 +100,7 @@ class Exactness : public testing::Test {
     std::vector<std::string> lines;
     for (std::string line; std::getline(in, line);)
       lines.push_back(line);
-    for (std::size_t i = 0; i < prompts_wanted(); ++i) {
+    for (std::size_t i = 0; i < kPrompts; ++i) {
       const json::object row = parse_json_object(lines[i * 5 % lines.size()]).value();
       GenerationRequest request;
       request.chat = parse_chat_request(row).value();
@@ -258,7 +258,8 @@ TEST_F(Exactness, RestoredAtEveryCut) {
   std::vector<float> logits = row(*loaded);
   const Prompt whole{talk, (*prompts)[1].sampling};
   const auto go_on = [&](models::SequenceState& sequence, std::span<float> last) {
-    RecordingChoice choice(*loaded->vocabulary.tokenizer, whole.sampling, talk.size(), 6);
+    RecordingChoice choice(*loaded->vocabulary.tokenizer, whole.sampling, talk.size(),
+                           tokens_wanted());
     decode_on(*loaded, sequence, talk, choice, 2, last);
     return choice.trace;
   };
@@ -290,8 +291,7 @@ TEST_F(Exactness, KilledAndResumedAnywhere) {
   // What a new process does: reads prompt and stored tokens again, and goes on with the same seed.
   std::mt19937 draw(5);
   models::Model& model = *loaded->model;
-  const std::size_t kills = in_full() ? 50 : 8;
-  for (std::size_t kill = 0; kill < kills; ++kill) {
+  for (std::size_t kill = 0; kill < kKills; ++kill) {
     const std::size_t i = kill % prompts->size();
     const Prompt& prompt = (*prompts)[i];
     const Trace& want = (*plain)[i];
