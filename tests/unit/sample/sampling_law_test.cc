@@ -1,4 +1,5 @@
-// The laws of sampling, by count: what speculation and constraints must not change.
+// The laws of sampling, by count: what constraints must not change. What speculation must not is in
+// speculation_law_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,119 +8,17 @@
 
 #include "engine/sample/random.h"
 #include "engine/sample/sampler.h"
+#include "tests/unit/sample/laws.h"
 
 namespace ponder::sample {
 namespace {
 
-/// The chance of a chi-square value at least this large (Wilson and Hilferty 1931).
-double chi_square_tail(double x, double degrees) {
-  const double spread = 2.0 / (9.0 * degrees);
-  const double z = (std::cbrt(x / degrees) - (1 - spread)) / std::sqrt(spread);
-  return 0.5 * std::erfc(z / std::sqrt(2.0));
-}
-
-/// How well `counts` agree with draws from `law`.
-double agreement(const std::vector<std::int64_t>& counts, const std::vector<double>& law) {
-  double n = 0;
-  for (const std::int64_t c : counts)
-    n += static_cast<double>(c);
-  double x = 0, cells = 0;
-  for (std::size_t i = 0; i < law.size(); ++i) {
-    if (law[i] == 0) {
-      if (counts[i] != 0) return 0;
-      continue;
-    }
-    const double expected = n * law[i];
-    x += (static_cast<double>(counts[i]) - expected) * (static_cast<double>(counts[i]) - expected) /
-         expected;
-    ++cells;
-  }
-  return chi_square_tail(x, cells - 1);
-}
-
-std::vector<double> softmax(const std::vector<float>& logits) {
-  std::vector<double> law;
-  double total = 0;
-  for (const float x : logits)
-    total += law.emplace_back(std::exp(static_cast<double>(x)));
-  for (double& p : law)
-    p /= total;
-  return law;
-}
-
-SamplerConfig plain(std::uint64_t seed) {
-  SamplerConfig config;
-  config.temperature = 1;
-  config.top_k = 0;
-  config.top_p = 1;
-  config.seed = seed;
-  return config;
-}
+using test::agreement;
+using test::plain;
+using test::softmax;
 
 std::int32_t draw(std::vector<float> logits, const SamplerConfig& config, std::int64_t position) {
   return sample(logits, config, {}, position);
-}
-
-// The target's logits depend on the token before; the drafter's are near them.
-const std::vector<std::vector<float>> kTarget{{1.0f, 0.2f, -0.5f, 0.7f, -2.0f},
-                                              {-1.0f, 2.0f, 0.0f, 0.5f, 0.1f},
-                                              {0.0f, 0.0f, 1.5f, -1.0f, 0.3f},
-                                              {0.4f, -0.6f, 0.9f, 1.1f, -0.2f},
-                                              {2.0f, 0.0f, 0.5f, 0.0f, -1.5f}};
-const std::vector<std::vector<float>> kDrafter{{0.8f, 0.5f, -0.7f, 0.3f, -1.0f},
-                                               {-0.5f, 1.2f, 0.4f, 0.5f, 0.6f},
-                                               {0.3f, -0.2f, 1.0f, -1.2f, 0.0f},
-                                               {0.1f, -0.1f, 0.5f, 1.4f, 0.2f},
-                                               {1.2f, 0.4f, 0.1f, 0.3f, -1.0f}};
-
-TEST(SamplingLaw, SpeculationTellsTheTargetsTokensAndTheirLaw) {
-  // Drafts of up to three tokens by the drafter; each is kept while the target, at the same seed
-  // and position, chooses it; the target's own choice replaces the first other one.
-  constexpr std::int64_t kDraws = 1'000'000;
-  const SamplerConfig config = plain(77);
-  std::vector<std::vector<std::int64_t>> counts(5, std::vector<std::int64_t>(5));
-  std::int64_t drafted = 0, accepted = 0;
-  std::size_t last = 0;
-  for (std::int64_t position = 0; position < kDraws;) {
-    std::vector<std::size_t> drafts;
-    std::size_t before = last;
-    for (std::int64_t i = 0; i < 3; ++i)
-      before = drafts.emplace_back(
-          static_cast<std::size_t>(draw(kDrafter[before], config, position + i)));
-    drafted += 3;
-    for (std::size_t i = 0; i <= drafts.size(); ++i, ++position) {
-      const auto token = static_cast<std::size_t>(draw(kTarget[last], config, position));
-      ++counts[last][token];
-      last = token;
-      if (i == drafts.size() || drafts[i] != token) {
-        ++position;
-        break;
-      }
-      ++accepted;
-    }
-  }
-  for (std::size_t i = 0; i < counts.size(); ++i)
-    EXPECT_GT(agreement(counts[i], softmax(kTarget[i])), 0.001) << "after token " << i;
-  // Two draws of their own would agree at one place in four, so at 0.11 of three in a row.
-  EXPECT_GT(static_cast<double>(accepted), 0.3 * static_cast<double>(drafted));
-}
-
-TEST(SamplingLaw, SpeculationIsTheSameTextAsWithoutIt) {
-  const SamplerConfig config = plain(3);
-  std::size_t slow = 0, fast = 0;
-  std::vector<std::size_t> alone, together;
-  for (std::int64_t position = 0; position < 5000; ++position)
-    alone.push_back(slow = static_cast<std::size_t>(draw(kTarget[slow], config, position)));
-  while (together.size() < alone.size()) {
-    const auto position = static_cast<std::int64_t>(together.size());
-    const auto draft = static_cast<std::size_t>(draw(kDrafter[fast], config, position));
-    const auto token = static_cast<std::size_t>(draw(kTarget[fast], config, position));
-    together.push_back(fast = token);
-    if (draft == token && together.size() < alone.size())
-      together.push_back(fast =
-                             static_cast<std::size_t>(draw(kTarget[fast], config, position + 1)));
-  }
-  EXPECT_EQ(alone, together);
 }
 
 TEST(SamplingLaw, ASecondDrawAmongTheAllowedGivesTheRenormalisedLaw) {
