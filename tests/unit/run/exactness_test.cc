@@ -2,9 +2,9 @@
 // every token, against a plain run (one prompt, default chunk, one row a step). Half of the prompts
 // are sampled at temperature 1.5 with a fixed seed.
 //
-// 50 prompts of 40 tokens, every 16th cut of a 700-token conversation, 50 kills: 95 s of CPU time on
-// two cores. In full
-// (300 tokens, every cut) with PONDER_SOAK=1, as scripts/soak runs it.
+// 50 prompts of 40 tokens, every 16th cut of a 700-token conversation, 50 kills: 95 s of CPU time,
+// a minute on two cores that are not busy. In full (300 tokens, every cut) with PONDER_SOAK=1, as
+// scripts/soak runs it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
