@@ -33,11 +33,12 @@ Result<std::unique_ptr<JobQueue>> JobQueue::open(Options options, Generator& gen
                                                  const Clock& clock) {
   TRY(std::unique_ptr<JobStore> store, JobStore::open(options.database));
   const std::string instance = random_hex(16);
-  TRY(const std::int64_t moved, store->recover(instance, clock.wall_ms()));
-  if (moved > 0) log_info(fmt::format("{} jobs of a daemon that died were moved on", moved));
+  TRY(JobStore::Recovered recovered, store->recover(instance, clock.wall_ms()));
+  if (recovered.moved > 0)
+    log_info(fmt::format("{} jobs of a daemon that died were moved on", recovered.moved));
   auto actor = std::make_unique<QueueActor>(sane(std::move(options)), generator, clock,
                                             std::move(store), instance);
-  TRY_VOID(actor->begin());
+  TRY_VOID(actor->begin(std::move(recovered.ended)));
   return std::unique_ptr<JobQueue>(std::move(actor));
 }
 
@@ -71,7 +72,7 @@ QueueActor::~QueueActor() {
   thread_.stop();
 }
 
-Result<void> QueueActor::begin() {
+Result<void> QueueActor::begin(std::vector<std::pair<std::string, State>> ended) {
   TRY(const auto past, store_->history(kHistoryRows));
   for (auto job = past.rbegin(); job != past.rend(); ++job)
     times_.add(job->lane, job->effort, job->run_ms);
@@ -85,7 +86,10 @@ Result<void> QueueActor::begin() {
   }
   refresh_status();
   thread_.start();
-  thread_.post([this] {
+  thread_.post([this, ended = std::move(ended)] {
+    if (options_.on_end)
+      for (const auto& [id, state] : ended)
+        options_.on_end(id, state);
     schedule();
     arm_retention(0);
   });

@@ -38,7 +38,8 @@ struct Options {
   int keep_unread = 1000;
   int keep_unread_days = 30;
   std::string build;  ///< for the envelope
-  /// A job has ended and its row is on disk; called on the queue thread.
+  /// A job has ended and its row is on disk, also where recovery or a rescue of the database ended
+  /// it; called on the queue thread.
   std::function<void(const std::string& id, State state)> on_end = {};
   /// False: another daemon may have this queue, for the lock is not where others look for it.
   /// Asked on the queue thread before a job is accepted or claimed, and once a minute.

@@ -46,7 +46,8 @@ class QueueActor final : public JobQueue {
   QueueActor(Options options, Generator& generator, const Clock& clock,
              std::unique_ptr<JobStore> store, std::string instance);
   ~QueueActor() override;
-  Result<void> begin();
+  /// `ended`: jobs that recovery has ended, of which nobody has been told.
+  Result<void> begin(std::vector<std::pair<std::string, State>> ended);
 
   CallId submit(JobSpec spec, std::function<void(Result<Submitted>)> done) override;
   CallId get(std::string id, std::int64_t wait_ms, EnvelopeDone done) override;
@@ -195,7 +196,7 @@ class QueueActor final : public JobQueue {
                                 std::int64_t limit);
   void events_now(CallId call, const std::string& id, std::int64_t after, EventStreams::Event event,
                   EventStreams::Failed failed);
-  /// Tells streams and waiters of a job that is not running what its row has become.
+  /// Tells streams, waiters and on_end of a job that is not running what its row has become.
   void announce_stored(const JobRow& row);
 
   Options options_;  ///< changed by reconfigure() only, on the queue thread

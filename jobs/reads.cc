@@ -191,7 +191,6 @@ Result<void> QueueActor::end_queued(const std::string& id) {
   if (!stored(ended)) return fail(ended.error());
   waiting_.erase(id);
   refresh_status();
-  if (options_.on_end) options_.on_end(id, State::cancelled);
   if (const auto now_row = row_of(id)) announce_stored(*now_row);
   schedule();
   return {};
@@ -227,6 +226,7 @@ void QueueActor::announce_stored(const JobRow& row) {
     }
   }
   wake(row.id);
+  if (options_.on_end && is_terminal(row.state)) options_.on_end(row.id, row.state);
 }
 
 // --- lists, pages, events -----------------------------------------------------------------------

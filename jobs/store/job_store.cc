@@ -327,7 +327,8 @@ struct JobStore::Impl {
     }
   }
 
-  Result<void> move_orphan(const JobRow& row, std::int64_t now_ms) {
+  /// The state it is in then.
+  Result<State> move_orphan(const JobRow& row, std::int64_t now_ms) {
     TRY(StoredText stored, read_chunks(row.seq, row.id, true));
     const bool kept = row.lane == Lane::batch || row.told;
     StateChange change;
@@ -347,7 +348,8 @@ struct JobStore::Impl {
         write_leave({row.seq, row.id, row.claims, row.instance}, row.run_ms, row.facts, stored.text,
                     stored.chunk_count, Reason::none, false, {}, change));
     CHECK(left);
-    return add_change(row.seq, kCrashGap, change);
+    TRY_VOID(add_change(row.seq, kCrashGap, change));
+    return change.state;
   }
 
   /// False: the fence does not hold.
@@ -757,11 +759,11 @@ Result<std::vector<JobStore::Past>> JobStore::history(int limit) {
   });
 }
 
-Result<std::int64_t> JobStore::recover(std::string_view instance, std::int64_t now_ms) {
-  std::int64_t moved = 0;
+Result<JobStore::Recovered> JobStore::recover(std::string_view instance, std::int64_t now_ms) {
+  Recovered recovered;
   impl_->instance = std::string(instance);
   const Result<void> done = impl_->write(Durability::full, [&]() -> Result<void> {
-    moved = 0;
+    recovered = {};
     std::vector<JobRow> orphans;
     {
       Cursor c = impl_->use(Sql::orphans);
@@ -769,13 +771,14 @@ Result<std::int64_t> JobStore::recover(std::string_view instance, std::int64_t n
       TRY(orphans, read_all(c));
     }
     for (const JobRow& row : orphans) {
-      TRY_VOID(impl_->move_orphan(row, now_ms));
-      ++moved;
+      TRY(const State state, impl_->move_orphan(row, now_ms));
+      ++recovered.moved;
+      if (is_terminal(state)) recovered.ended.emplace_back(row.id, state);
     }
     return {};
   });
   if (!done) return fail(done.error());
-  return moved;
+  return recovered;
 }
 
 Result<std::vector<JobRow>> JobStore::read_beyond(std::int64_t keep, int limit) {

@@ -204,9 +204,13 @@ class JobStore {
   /// The greatest id; empty where there are no jobs.
   Result<std::string> last_id();
 
+  struct Recovered {
+    std::int64_t moved = 0;
+    std::vector<std::pair<std::string, State>> ended;  ///< id and state of those that ended by it
+  };
   /// Rows that `running` under another instance are moved on, all in one transaction (FULL):
   /// to cancelled where that was wished, to queued (batch, told asks), else to interrupted.
-  Result<std::int64_t> recover(std::string_view instance, std::int64_t now_ms);
+  Result<Recovered> recover(std::string_view instance, std::int64_t now_ms);
 
   /// Retention: up to `limit` rows that may go.
   Result<std::vector<JobRow>> read_beyond(std::int64_t keep, int limit);

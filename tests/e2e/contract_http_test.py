@@ -1053,6 +1053,14 @@ def on_done():
         same(said.read_text().splitlines(), [f"a b; $(x) {first} completed", f"a b; $(x) {cut} incomplete"],
              "with its arguments, the id and the state")
         check("secret" not in (work / "env").read_text(), "nothing of the environment is passed on")
+        # The end that the next daemon finds is told as well.
+        ask = d.call("POST", "/v1/jobs", {"kind": "ask", "task": stub(tokens=900, rate=50)}).json["job_id"]
+        wait_until(lambda: d.job(ask)["state"] == "running", 10, "the ask runs")
+        d.kill()
+        d.start()
+        same(d.job(ask)["state"], "interrupted", "an ask whose daemon died")
+        wait_until(lambda: len(said.read_text().splitlines()) == 3, 10, "on_done ran for it")
+        same(said.read_text().splitlines()[2:], [f"a b; $(x) {ask} interrupted"], "an end made by a start")
 
 
 CHECKS = [unloading, pruning, on_done, envelopes, submits, budgets, listing, retention, events, lanes, lives, deaths, chat, full_of_chats, health, http_rules,

@@ -292,7 +292,11 @@ TEST_F(JobStoreTest, OrphansOfADeadInstanceAreAllMovedOnByTheTable) {
   ASSERT_TRUE(store->append(fence(ask), chunks({{Channel::answer, "part", {1}}}, 0)));
   for (int i = 0; i < 200; ++i)
     claim(insert(), "dead");  // more than any batch size
-  EXPECT_EQ(*store->recover("alive", 9000), 204);
+  const auto recovered = store->recover("alive", 9000);
+  ASSERT_TRUE(recovered);
+  EXPECT_EQ(recovered->moved, 204);
+  EXPECT_EQ(recovered->ended, (std::vector<std::pair<std::string, State>>{
+                                  {ask.id, State::interrupted}, {wished.id, State::cancelled}}));
   EXPECT_EQ((*store->find(batch.id))->state, State::queued);
   EXPECT_EQ((*store->find(batch.id))->deaths, 0);
   EXPECT_EQ((*store->find(told.id))->state, State::queued);
@@ -300,7 +304,7 @@ TEST_F(JobStoreTest, OrphansOfADeadInstanceAreAllMovedOnByTheTable) {
   const JobRow interrupted = **store->find(ask.id);
   EXPECT_EQ(interrupted.state, State::interrupted);
   EXPECT_EQ(store->text(interrupted)->text.of(Channel::answer), "part");
-  EXPECT_EQ(*store->recover("alive", 9000), 0);
+  EXPECT_EQ(store->recover("alive", 9000)->moved, 0);
   EXPECT_EQ(raw_value(file, "SELECT count(*) FROM job WHERE state='running'"), "0");
 }
 

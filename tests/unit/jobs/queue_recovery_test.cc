@@ -53,6 +53,53 @@ TEST_F(Recovery, EveryKindOfJobComesBackByTheTable) {
   EXPECT_EQ(get(queued)->at("position"), 4);
 }
 
+TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatRecoveryMade) {
+  generator.end_on_cancel = false;
+  open();
+  const std::string ask = submit_id(body("a", "ask"));
+  const std::string batch = submit_id(body("b"));
+  const auto first = generator.run(0);
+  const auto second = generator.run(1);
+  auto cancelled = cancel_later(batch);
+  generator.wait_cancels(1);
+  std::vector<std::pair<std::string, State>> ends;
+  options.on_end = [&ends](const std::string& id, State state) { ends.emplace_back(id, state); };
+  reopen_after_crash([&] {
+    generator.end(first, Finish::cancelled);
+    generator.end(second, Finish::cancelled);
+  });
+  nudge();
+  EXPECT_EQ(ends, (std::vector<std::pair<std::string, State>>{{ask, State::interrupted},
+                                                              {batch, State::cancelled}}));
+  queue.reset();
+  ends.clear();
+  open();
+  nudge();
+  EXPECT_TRUE(ends.empty());  // once
+}
+
+TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatARescueOfTheDatabaseMade) {
+  std::vector<std::pair<std::string, State>> ends;
+  options.on_end = [&ends](const std::string& id, State state) { ends.emplace_back(id, state); };
+  open();
+  const std::string running = submit_id(body("r"));
+  const std::string waiting = submit_id(body("w"));
+  const auto run = generator.run(0);
+  generator.say(run, Channel::answer, "first");
+  flushed(running, 5);
+  ASSERT_EQ(raw_sql(options.database,
+                    "DROP TRIGGER chunk_never_changes; UPDATE chunk SET text = x'42';"
+                    "UPDATE request SET body = '{}' WHERE job = 2;"
+                    "UPDATE job SET label = 'x' WHERE seq = 2"),
+            "");
+  generator.say(run, Channel::answer, " second");
+  advance(options.flush_ms);
+  EXPECT_EQ(state(waiting), "failed");
+  advance(1000);
+  EXPECT_EQ(ends, (std::vector<std::pair<std::string, State>>{{running, State::failed},
+                                                              {waiting, State::failed}}));
+}
+
 TEST_F(Recovery, AProcessThatVanishesLosesNoAcceptedJob) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
@@ -171,7 +218,7 @@ TEST_F(Recovery, AnAttemptThatWasTakenAwayWritesNothingAndTheDaemonIsTold) {
     if (::read(go[0], id, 26) != 26) ::_exit(2);
     auto store = JobStore::open(options.database);
     StateChange change;
-    const bool done = store && (*store)->recover("another", 0) == 2 &&
+    const bool done = store && (*store)->recover("another", 0)->moved == 2 &&
                       *(*store)->claim(std::string_view(id, 26), "another", 0, change);
     ::_exit(done ? 0 : 1);
   }
