@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace ponder::jobs {
 namespace {
 
@@ -17,21 +19,28 @@ constexpr std::array<std::pair<State, std::string_view>, 8> kStates{{
     {State::expired, "expired"},
 }};
 
-constexpr std::array<std::pair<Reason, std::string_view>, 14> kReasons{{
-    {Reason::none, ""},
-    {Reason::output_limit, "output_limit"},
-    {Reason::reasoning_exhausted, "reasoning_exhausted"},
-    {Reason::stream_lost, "stream_lost"},
-    {Reason::deadline, "deadline"},
-    {Reason::repetition, "repetition"},
-    {Reason::schema_invalid, "schema_invalid"},
-    {Reason::stalled, "stalled"},
-    {Reason::engine_error, "engine_error"},
-    {Reason::out_of_memory, "out_of_memory"},
-    {Reason::storage, "storage"},
-    {Reason::bad_request, "bad_request"},
-    {Reason::model_missing, "model_missing"},
-    {Reason::poison, "poison"},
+struct ReasonRow {
+  Reason reason;
+  std::string_view word;
+  std::optional<State> of;  ///< the one state that it explains
+};
+/// A job that is incomplete or failed has one of its state's, every other none; a CHECK of
+/// 0001_jobs.sql holds the same pairs, so a new one needs a migration. In the order of the enum.
+constexpr std::array<ReasonRow, static_cast<std::size_t>(Reason::count_)> kReasons{{
+    {Reason::none, "", std::nullopt},
+    {Reason::output_limit, "output_limit", State::incomplete},
+    {Reason::reasoning_exhausted, "reasoning_exhausted", State::incomplete},
+    {Reason::stream_lost, "stream_lost", State::incomplete},
+    {Reason::deadline, "deadline", State::incomplete},
+    {Reason::repetition, "repetition", State::incomplete},
+    {Reason::schema_invalid, "schema_invalid", State::incomplete},
+    {Reason::stalled, "stalled", State::incomplete},
+    {Reason::engine_error, "engine_error", State::failed},
+    {Reason::out_of_memory, "out_of_memory", State::failed},
+    {Reason::storage, "storage", State::failed},
+    {Reason::bad_request, "bad_request", State::failed},
+    {Reason::model_missing, "model_missing", State::failed},
+    {Reason::poison, "poison", State::failed},
 }};
 
 /// Every legal move. The trigger job_legal_move of 0001_jobs.sql holds the same pairs.
@@ -52,19 +61,20 @@ constexpr std::array<std::pair<State, State>, 14> kMoves{{
     {State::interrupted, State::expired},
 }};
 
-template <class Table, class Value>
-std::string_view word_of(const Table& table, Value value) {
-  for (const auto& [known, word] : table)
-    if (known == value) return word;
-  return "";
+const ReasonRow& row_of(Reason reason) {
+  const auto index = static_cast<std::size_t>(reason);
+  CHECK(index < kReasons.size() && kReasons[index].reason == reason);
+  return kReasons[index];
 }
 }  // namespace
 
 std::string_view to_string(State state) {
-  return word_of(kStates, state);
+  for (const auto& [known, word] : kStates)
+    if (known == state) return word;
+  return "";
 }
 std::string_view to_string(Reason reason) {
-  return word_of(kReasons, reason);
+  return row_of(reason).word;
 }
 std::string_view to_string(Lane lane) {
   return lane == Lane::ask ? "ask" : "batch";
@@ -77,13 +87,23 @@ std::optional<State> state_from(std::string_view word) {
 }
 
 std::optional<Reason> reason_from(std::string_view word) {
-  for (const auto& [reason, known] : kReasons)
-    if (known == word) return reason;
+  for (const ReasonRow& row : kReasons)
+    if (row.word == word) return row.reason;
   return std::nullopt;
 }
 
 bool is_terminal(State state) {
   return state != State::queued && state != State::running;
+}
+
+std::optional<State> state_of(Reason reason) {
+  return row_of(reason).of;
+}
+
+bool is_legal(State state, Reason reason) {
+  if (state == State::expired) return true;  // it keeps the one it ended with
+  if (state == State::incomplete || state == State::failed) return state_of(reason) == state;
+  return reason == Reason::none;
 }
 
 bool is_legal(State from, State to) {

@@ -22,9 +22,9 @@ enum class State {
   interrupted,
   expired
 };
+/// The table in job.cc says which state each explains.
 enum class Reason {
   none,
-  // incomplete
   output_limit,
   reasoning_exhausted,
   stream_lost,
@@ -32,13 +32,13 @@ enum class Reason {
   repetition,
   schema_invalid,
   stalled,
-  // failed
   engine_error,
   out_of_memory,
   storage,
   bad_request,
   model_missing,
   poison,
+  count_
 };
 enum class Lane { ask, batch };
 enum class Mode { follow_up, resume, answer_now };
@@ -51,6 +51,10 @@ std::optional<State> state_from(std::string_view word);
 std::optional<Reason> reason_from(std::string_view word);
 /// completed, incomplete, failed, cancelled, interrupted (and expired): never changes again.
 bool is_terminal(State state);
+/// The state that a reason explains; nothing for none.
+std::optional<State> state_of(Reason reason);
+/// Whether a job may be in this state with this reason; the database enforces the same.
+bool is_legal(State state, Reason reason);
 /// The table of legal moves; the database enforces the same with CHECK constraints and triggers.
 bool is_legal(State from, State to);
 

@@ -13,24 +13,29 @@ Leave back_to_queue(std::string note) {
   return leave;
 }
 
-Leave ended(State state, Reason reason, std::string note = {}) {
+Leave ended(State state, std::string note = {}) {
   Leave leave;
   leave.state = state;
-  leave.reason = reason;
   leave.note = std::move(note);
   return leave;
 }
 
+/// Incomplete or failed, as the table of reasons has it.
+Leave ended(Reason reason, std::string note = {}) {
+  Leave leave = ended(*state_of(reason), std::move(note));
+  leave.reason = reason;
+  return leave;
+}
+
 Leave failed(Reason reason, Error error) {
-  Leave leave = ended(State::failed, reason);
+  Leave leave = ended(reason);
   leave.error = std::move(error);
   return leave;
 }
 
 Leave stopped(const JobRow& row) {
   if (row.lane == Lane::batch || row.told) return back_to_queue("the daemon was stopped");
-  return ended(State::interrupted, Reason::none,
-               "the daemon was stopped; the partial text is kept");
+  return ended(State::interrupted, "the daemon was stopped; the partial text is kept");
 }
 
 Leave died(const JobRow& row, int max_attempts) {
@@ -80,9 +85,9 @@ Leave failed_with(const JobRow& row, const Error& error) {
 Leave completed(const JobText& text, const json::value& schema) {
   if (!schema.is_null()) {
     if (const auto fits = answer_fits_schema(schema, text.of(Channel::answer)); !fits)
-      return ended(State::incomplete, Reason::schema_invalid, fits.error().message);
+      return ended(Reason::schema_invalid, fits.error().message);
   }
-  return ended(State::completed, Reason::none);
+  return ended(State::completed);
 }
 }  // namespace
 
@@ -96,27 +101,26 @@ std::uint64_t bytes_needed(const Ended& ended) {
 Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const json::value& schema,
             int max_attempts) {
   // Whatever came in between: cancelled stays cancelled.
-  if (ending.intent == Intent::user_cancel) return ended(State::cancelled, Reason::none);
+  if (ending.intent == Intent::user_cancel) return ended(State::cancelled);
   const bool stopping = ending.intent == Intent::stop;
   switch (ending.finish) {
     case Finish::end_token:
     case Finish::stop_string:
       return completed(text, schema);
     case Finish::output_limit:
-      return ended(State::incomplete, Reason::output_limit, "the token budget or window was spent");
+      return ended(Reason::output_limit, "the token budget or window was spent");
     case Finish::reasoning_exhausted:
-      return ended(State::incomplete, Reason::reasoning_exhausted,
-                   "the thinking spent its budget before an answer");
+      return ended(Reason::reasoning_exhausted, "the thinking spent its budget before an answer");
     case Finish::repetition:
-      return ended(State::incomplete, Reason::repetition, "the text began to repeat itself");
+      return ended(Reason::repetition, "the text began to repeat itself");
     case Finish::stream_lost:
       if (stopping) return stopped(row);
-      return ended(State::incomplete, Reason::stream_lost, "the output ended without an end");
+      return ended(Reason::stream_lost, "the output ended without an end");
     case Finish::stalled:
-      return ended(State::incomplete, Reason::stalled, "no token came for too long");
+      return ended(Reason::stalled, "no token came for too long");
     case Finish::cancelled:
       if (ending.intent == Intent::deadline)
-        return ended(State::incomplete, Reason::deadline, "the deadline for running was reached");
+        return ended(Reason::deadline, "the deadline for running was reached");
       if (stopping) return stopped(row);
       if (ending.intent == Intent::yield)
         return back_to_queue("it makes room for an ask and goes on afterwards");

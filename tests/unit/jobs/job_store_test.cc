@@ -1,6 +1,7 @@
 #include "jobs/store/job_store.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -280,6 +281,35 @@ TEST_F(JobStoreTest, EveryHotQueryUsesAnIndex) {
   }
   sqlite3_close(db);
   EXPECT_GT(explained, 25);
+}
+
+// A reason that only the program knows would make an end that no disk ever takes.
+TEST_F(JobStoreTest, TheSchemaKnowsEveryReasonInItsState) {
+  ASSERT_EQ(raw_sql(file, "DROP TRIGGER job_begins_queued"), "");
+  int taken = 0;
+  for (int s = 0; s <= static_cast<int>(State::expired); ++s)
+    for (int r = 0; r < static_cast<int>(Reason::count_); ++r) {
+      const auto state = static_cast<State>(s);
+      const auto reason = static_cast<Reason>(r);
+      const bool over = is_terminal(state);
+      const std::string said = raw_sql(
+          file,
+          fmt::format("INSERT INTO job (id, lane, body_sha256, effort_requested, created_ms, "
+                      "error_code, summary, instance, ended_ms, chunk_count, text_bytes, "
+                      "text_sha256, state, reason) VALUES ('{}', 'batch', zeroblob(32), 'low', 1, "
+                      "'x', 'x', {}, {}, '{}', '{}')",
+                      new_job_id(1000), state == State::running ? "'me'" : "NULL",
+                      over ? "1, 0, 0, zeroblob(32)" : "NULL, NULL, NULL, NULL", to_string(state),
+                      to_string(reason)));
+      EXPECT_EQ(said.empty(), is_legal(state, reason))
+          << to_string(state) << " " << to_string(reason) << ": " << said;
+      if (said.empty()) {
+        ++taken;
+      } else {
+        EXPECT_NE(said.find("CHECK constraint failed: CASE state"), std::string::npos) << said;
+      }
+    }
+  EXPECT_EQ(taken, 5 + 7 + 6 + static_cast<int>(Reason::count_));
 }
 
 TEST_F(JobStoreTest, OrphansOfADeadInstanceAreAllMovedOnByTheTable) {

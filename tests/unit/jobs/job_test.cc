@@ -17,8 +17,12 @@ const State kAll[] = {State::queued, State::running,   State::completed,   State
 TEST(Job, EveryStateAndReasonHasAWordAndBack) {
   for (const State s : kAll)
     EXPECT_EQ(state_from(to_string(s)), s);
-  for (int r = 0; r <= static_cast<int>(Reason::poison); ++r)
+  std::set<std::string_view> words;
+  for (int r = 0; r < static_cast<int>(Reason::count_); ++r) {
     EXPECT_EQ(reason_from(to_string(static_cast<Reason>(r))), static_cast<Reason>(r));
+    words.insert(to_string(static_cast<Reason>(r)));
+  }
+  EXPECT_EQ(words.size(), static_cast<std::size_t>(Reason::count_));
   EXPECT_FALSE(state_from("done"));
   EXPECT_FALSE(reason_from("tired"));
 }
@@ -33,6 +37,21 @@ TEST(Job, TerminalStatesLeadOnlyToExpired) {
   EXPECT_TRUE(is_legal(State::running, State::queued));
   EXPECT_FALSE(is_legal(State::queued, State::completed));
   EXPECT_FALSE(is_legal(State::queued, State::interrupted));
+}
+
+TEST(Job, AReasonExplainsOneState) {
+  for (int r = 0; r < static_cast<int>(Reason::count_); ++r) {
+    const auto reason = static_cast<Reason>(r);
+    for (const State s : kAll) {
+      const bool explained = s == State::incomplete || s == State::failed;
+      EXPECT_EQ(is_legal(s, reason),
+                s == State::expired || (explained ? state_of(reason) == s : reason == Reason::none))
+          << to_string(s) << " " << to_string(reason);
+    }
+  }
+  EXPECT_EQ(state_of(Reason::poison), State::failed);
+  EXPECT_EQ(state_of(Reason::deadline), State::incomplete);
+  EXPECT_EQ(state_of(Reason::none), std::nullopt);
 }
 
 TEST(Job, TheDocumentDrawsTheTableAsItIs) {
