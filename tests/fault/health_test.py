@@ -115,6 +115,19 @@ def worker_of(daemon):
     return daemon.try_health()["engine"]["pid"]
 
 
+def said_by_the_command(daemon, state):
+    """`ponder health` while /health says `state`, before and after: it says so too, and exits 3."""
+    for _ in range(20):
+        before, shown, after = daemon.try_health(), cli(daemon.home, "health"), daemon.try_health()
+        if (before["state"], before["engine"]["restarts"]) == (state, after["engine"]["restarts"]) and after["state"] == state:
+            break
+        time.sleep(0.1)
+    else:
+        return check(False, f"/health did not stay {state} for one call of ponder health")
+    check(shown.returncode == 3, f"ponder health exits {shown.returncode} while /health says {state}")
+    return check(state in shown.stdout, f"ponder health says it is {state}: {shown.stdout}")
+
+
 def dead_and_hung():
     with Daemon("--engine", "stub") as daemon:
         (daemon.home / "ponder.toml").write_text("stall_s = 4\nmax_running_batch = 4\n")
@@ -145,6 +158,8 @@ def dead_and_hung():
                 began = time.monotonic()
                 os.kill(pid, signal.SIGSTOP)
             hung = prober.after(began, 6 if PLANTED else 30, lambda s, h: s == 503 and h["state"] == "stalled", "a hung worker is told")
+            if not PLANTED:
+                said_by_the_command(daemon, "stalled")
             back = prober.after(began, 4 + 3 + load, lambda s, h: is_ready(s, h) and h["engine"]["pid"] != pid, "it is replaced")
             profile.figure(18, "worker hung: /health says stalled", f"{hung:.2f} s", "30 s")
             profile.figure(18, "worker hung: replaced, with stall_s = 4", f"{back:.2f} s", "4 s + 3 s")
@@ -174,9 +189,7 @@ def device_lost():
         # T43: submit is queued by policy, and every door says why nothing runs.
         reply = daemon.submit("while it is gone")
         check(reply.status == 201 and reply.json["state"] == "queued", f"a job is queued meanwhile: {reply.status}")
-        shown = cli(daemon.home, "health")
-        check(shown.returncode == 0 or "device" in shown.stdout + shown.stderr or "starting" in shown.stdout,
-              f"ponder health says why it is not ready: {shown.stdout}")
+        said_by_the_command(daemon, "failed")
         prober.after(began, 10, lambda s, h: s == 503 and h["state"] == "failed" and "trying again in" in h["reason"],
                      "what is done about it is told")
         daemon.call("POST", f"/v1/jobs/{bad}/cancel", {})
@@ -234,9 +247,11 @@ def slow():
 
 @contextlib.contextmanager
 def small_disk():
-    """A directory on a disk of 4 MiB, or None where none can be made."""
+    """A directory on a disk of 4 MiB; where none can be made, None, and it says so."""
     path = tempfile.mkdtemp(prefix="ponder-e2e-")
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", path], capture_output=True)
+    if made.returncode != 0:
+        print(f"not run: a full disk, since no small one can be mounted here ({made.stderr.decode().strip()})", flush=True)
     try:
         yield path if made.returncode == 0 else None
     finally:
@@ -248,7 +263,6 @@ def small_disk():
 def disk_full():
     with small_disk() as home:
         if not home:
-            print("no small disk can be made here: a full disk was not tried", flush=True)
             return
         with Daemon("--engine", "stub", home=home) as daemon:
             daemon.start()
@@ -275,9 +289,11 @@ def disk_full():
 
 
 def database_held():
-    """The queue's thread stuck in a write: another program holds the database (T19)."""
+    """Another program holds the database's write lock (T19): what is known is shown all the same."""
     with Daemon("--engine", "stub") as daemon:
         daemon.start()
+        known = daemon.submit("[[stub tokens=3]]").json["job_id"]
+        daemon.wait_terminal(known, 20)
         prober = Prober(daemon)
         other = sqlite3.connect(daemon.home / "ponder.db", isolation_level=None)
         other.execute("begin immediate")
@@ -286,17 +302,29 @@ def database_held():
         submit = threading.Thread(target=lambda: replies.append(daemon.submit("waits [[stub tokens=3]]")))
         submit.start()
         told = prober.after(began, 2, lambda s, h: s == 503 and h["state"] in ("stalled", "failed"), "a stuck queue is told")
-        time.sleep(1)
+        slowest, looks = 0, 0
+        while time.monotonic() < began + profile.size(1.5, 10):
+            asked = time.monotonic()
+            reply = daemon.call("GET", f"/v1/jobs/{known}")
+            slowest, looks = max(slowest, (time.monotonic() - asked) * 1000), looks + 1
+            check(reply.status == 200 and reply.json["state"] == "completed", f"a job is shown meanwhile: {reply.status}")
+            time.sleep(0.05)
+        check(slowest < 200, f"a job was shown after {slowest:.0f} ms while the database was held")
         other.execute("rollback")
         other.close()
         began = time.monotonic()
         back = prober.after(began, 5, is_ready, "ready when the database is free")
         submit.join(20)
         check(replies and replies[0].status in (201, 503), f"the submit was answered: {[r.status for r in replies]}")
+        if replies and replies[0].status == 503:
+            error = replies[0].json["error"]
+            check(error["code"] == "loading" and error["hint"], f"it says why, and what to do: {error}")
+            check("Retry-After" in replies[0].headers, "and when to try again")
         if replies and replies[0].status == 201:
             check(daemon.wait_terminal(replies[0].json["job_id"], 10)["state"] == "completed", "and its job completes")
         prober.close()
-        profile.figure(18, "queue stuck in a write: /health tells", f"{told:.2f} s", "2 s")
+        profile.figure(18, "database held: /health tells", f"{told:.2f} s", "2 s")
+        profile.figure(18, f"database held: slowest of {looks} looks at a job", f"{slowest:.0f} ms", "200 ms")
         profile.figure(18, "database free again: ready", f"{back:.2f} s", "5 s")
 
 
@@ -357,6 +385,48 @@ def stuck_loop():
         check(daemon.try_health().get("state") in READY, "who was stopped for long goes on")
 
 
+def tracers(pid):
+    return [next(line for line in (task / "status").read_text().splitlines() if line.startswith("TracerPid"))
+            for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+
+
+def stuck_in_a_sync():
+    """The queue's thread stuck in one write: a sync that takes seconds, as on a disk that hangs."""
+    hangs = profile.size(2.5, 10)
+    with Daemon("--engine", "stub") as daemon:
+        daemon.start()
+        pid = daemon.process.pid
+        strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", daemon.home / "ponder.db-wal", "-e", "trace=fdatasync",
+                  "-e", f"inject=fdatasync:delay_enter={int(hangs * 1e6)}:when=1", "-p", str(pid)]
+        try:
+            slow = subprocess.Popen(strace, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        except FileNotFoundError:
+            return print("not run: a sync that hangs, since there is no strace", flush=True)
+        traced = lambda: slow.poll() is not None or all(not line.endswith("\t0") for line in tracers(pid))
+        wait_until(traced, 10, "strace holds the daemon")
+        if slow.poll() is not None:
+            return print(f"not run: a sync that hangs, since nothing can be traced here ({slow.stderr.read().strip()})", flush=True)
+        prober = Prober(daemon)
+        began = time.monotonic()
+        replies = []
+        submit = threading.Thread(target=lambda: replies.append(daemon.submit("waits [[stub tokens=3]]")))
+        submit.start()
+        told = prober.after(began, 2, lambda s, h: s == 503 and h["state"] == "stalled" and "has not answered" in h["reason"],
+                            "a write that does not end is told")
+        check(not replies, "and the job is not told before it is on the disk")
+        submit.join(hangs + 10)
+        answered = time.monotonic()
+        check(answered - began > hangs, f"the sync hung for {answered - began:.2f} s only")
+        check(replies and replies[0].status == 201, f"the submit was answered then: {[r.status for r in replies]}")
+        back = prober.after(answered, 2, is_ready, "ready when the write has ended")
+        slow.send_signal(signal.SIGINT)
+        slow.wait(10)
+        check(daemon.wait_terminal(replies[0].json["job_id"], 20)["state"] == "completed", "and its job completes")
+        prober.close()
+        profile.figure(18, "a sync that hangs: /health says stalled", f"{told:.2f} s", "2 s")
+        profile.figure(18, "it has ended: ready", f"{back:.2f} s", "2 s")
+
+
 if PLANTED != "deaf_watchdog":
     dead_and_hung()
 if PLANTED in (None, "deaf_watchdog"):
@@ -367,4 +437,5 @@ if not PLANTED:
     slow()
     disk_full()
     database_held()
+    stuck_in_a_sync()
 finish("health")
