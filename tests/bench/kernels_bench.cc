@@ -313,6 +313,51 @@ void convolution(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * n);
 }
 
+void delta_gates(benchmark::State& state) {
+  const std::int64_t n = state.range(0), heads = 6;
+  const auto size = static_cast<std::size_t>(n * heads);
+  const std::vector<float> a = random_floats(size, 1), b = random_floats(size, 2);
+  const std::vector<float> ssm_a(static_cast<std::size_t>(heads), -1.0f);
+  const std::vector<float> ssm_dt(static_cast<std::size_t>(heads), 0.5f);
+  std::vector<float> decay(size), beta(size);
+  for (auto _ : state)
+    ops().gated_delta_gates(
+        {}, {a.data(), b.data(), ssm_a.data(), ssm_dt.data(), decay.data(), beta.data(), n, heads});
+  state.SetItemsProcessed(state.iterations() * n);
+}
+
+// The bundled model has no mixture: 8 of 128 experts, as the 30B ones of the family.
+constexpr std::int64_t kExperts = 128, kUsed = 8;
+
+void route(benchmark::State& state) {
+  const std::int64_t n = state.range(0);
+  const std::vector<float> logits = random_floats(static_cast<std::size_t>(n * kExperts), 1);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(n * kUsed));
+  std::vector<float> weights(ids.size());
+  for (auto _ : state)
+    ops().route({}, {logits.data(), ids.data(), weights.data(), n, kExperts, kUsed});
+  state.SetItemsProcessed(state.iterations() * n);
+}
+
+/// With a shared expert.
+void mix(benchmark::State& state) {
+  const std::int64_t n = state.range(0), cols = 512;
+  const auto rows = static_cast<std::size_t>(n * kUsed), width = static_cast<std::size_t>(cols);
+  const std::vector<float> x = random_floats(rows * width, 1);
+  std::vector<std::int32_t> slots(rows);
+  for (std::size_t i = 0; i < rows; ++i)  // an expert's rows lie together
+    slots[i] = static_cast<std::int32_t>(i % kUsed * (rows / kUsed) + i / kUsed);
+  const std::vector<float> weights(rows, 1.0f / kUsed);
+  const std::vector<float> shared = random_floats(static_cast<std::size_t>(n) * width, 2);
+  const std::vector<float> gate_x = random_floats(static_cast<std::size_t>(n) * width, 3);
+  const std::vector<float> gate_w = random_floats(width, 4);
+  std::vector<float> y(shared.size());
+  for (auto _ : state)
+    ops().mix({}, {x.data(), slots.data(), weights.data(), y.data(), n, kUsed, cols, shared.data(),
+                   gate_x.data(), gate_w.data()});
+  state.SetItemsProcessed(state.iterations() * n);
+}
+
 /// The row-wise ops on [n, 512].
 void row_op(benchmark::State& state, int which) {
   const std::int64_t n = state.range(0), cols = 512;
@@ -390,7 +435,10 @@ int main(int argc, char** argv) {
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
   benchmark::RegisterBenchmark("GatedDelta", delta_rule)->Arg(1)->Arg(512);
+  benchmark::RegisterBenchmark("GatedDeltaGates", delta_gates)->Arg(1)->Arg(512);
   benchmark::RegisterBenchmark("Convolution", convolution)->Arg(1)->Arg(512);
+  benchmark::RegisterBenchmark("Route", route)->Arg(1)->Arg(512);
+  benchmark::RegisterBenchmark("Mix", mix)->Arg(1)->Arg(512);
   constexpr std::pair<const char*, KvElement> kElements[] = {{"f32", KvElement::f32},
                                                              {"f16", KvElement::f16},
                                                              {"q8_0", KvElement::q8_0},
