@@ -70,6 +70,8 @@ def info():
         check(small["arch"] == "qwen35" and small["n_ctx_train"] == 32768 and small["unsupported"] == [], f"{name}: facts")
         check(large["memory"]["kv"] == 32 * small["memory"]["kv"], f"{name}: KV grows with --ctx")
         parts = small["memory"]
+        bare = lines(engine("info", MODELS / name, "--json", "--ctx", 1024, "--spec", 0))[0]["memory"]
+        check(all(bare[k] < parts[k] for k in ("weights", "kv", "total")), f"{name}: the draft layer counts: {bare}")
         check(parts["total"] == sum(parts[k] for k in ("weights", "kv", "state", "scratch")), f"{name}: the total adds up")
         size = (MODELS / name).stat().st_size
         bytes_ = sum(t["bytes"] for t in small["tensors"].values())
@@ -115,10 +117,11 @@ def logits_and_generate():
 
 
 def measures():
-    legs = lines(engine("selftest", MODEL))
     want = ["cold", "warm", "restored", "host", "chunked", "batched", "speculative", "resumed"]
-    check([leg["leg"] for leg in legs] == want, f"selftest's legs: {legs}")
-    check(all(leg["equal"] and leg["first_difference"] is None for leg in legs), "all equal")
+    for kv in ("f32", "f16", "q8_0", "r4"):
+        legs = lines(engine("selftest", MODEL, "--kv", kv))
+        check([leg["leg"] for leg in legs] == want, f"selftest's legs with KV in {kv}: {legs}")
+        check(all(leg["equal"] and leg["first_difference"] is None for leg in legs), f"all equal with KV in {kv}: {legs}")
     rows = lines(engine("bench", "-p", "32,64", "-n", 8, "-d", "16,100", "-r", 2, "--threads", 1, MODEL))
     want = [(test, depth) for depth in (16, 100) for test in ("pp32", "pp64", "tg8")]
     check([(r["test"], r["depth"]) for r in rows] == want, f"bench's rows: {rows}")
