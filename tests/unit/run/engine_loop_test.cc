@@ -219,6 +219,41 @@ TEST_F(Loop, ResumedTextIsTheUncutText) {
   }
 }
 
+TEST_F(Loop, ACancelledDecodeGoesOnFromItsStateInMemory) {
+  for (const int spec : {0, 3}) {
+    for (const std::uint64_t bytes : {std::uint64_t{1} << 30, std::uint64_t{0}}) {
+      LoopOptions o = with_store(bytes, 0);
+      o.spec = spec;
+      make(o);
+      Ask ask{talk(1, 400), 60};
+      const Ids whole = plain(ask);
+      const auto cut = start(ask);
+      while (cut->heard().tokens().size() < 25)
+        loop->step();
+      turn->cancelled = true;
+      finish();
+      EXPECT_EQ(cut->finish(), Finish::cancelled);
+      ask.resume = cut->heard().tokens();
+      const std::int64_t before = model->rows_read;
+      const auto resumed = start(ask);
+      while (resumed->heard().tokens().empty())
+        loop->step();
+      const std::int64_t read = model->rows_read - before;
+      finish();
+      const Heard h = resumed->heard();
+      EXPECT_EQ(ask.resume + h.tokens(), whole);
+      if (bytes > 0) {
+        EXPECT_EQ(h.started.at(0).cache_path, "device");
+        EXPECT_EQ(h.started.at(0).cached_tokens, 400);
+        EXPECT_LE(read, 1 + spec) << spec;  // what was chosen last was not read
+      } else {
+        EXPECT_EQ(h.started.at(0).cache_path, "cold");
+        EXPECT_GE(read, 425) << spec;
+      }
+    }
+  }
+}
+
 TEST_F(Loop, ACancelledPrefillIsNotLost) {
   make();
   const auto sink = start({talk(1, 900)});
