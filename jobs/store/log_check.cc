@@ -186,9 +186,13 @@ Result<LogState> check_log(const std::filesystem::path& file, const std::filesys
     return state;
   }
   state = check_frames(log);
-  if (state.verdict == LogState::Verdict::damaged || !known || !log.header_holds() ||
-      std::memcmp(known->salts.data(), log.salts(), 8) != 0)
+  if (state.verdict == LogState::Verdict::damaged || !known) return state;
+  if (!log.header_holds()) {
+    // SQLite replays nothing of it. While a header is written, the index knows of no frames.
+    if (known->committed > known->moved) state.verdict = LogState::Verdict::cut;
     return state;
+  }
+  if (std::memcmp(known->salts.data(), log.salts(), 8) != 0) return state;
   state.verdict = known->committed > state.frames ? LogState::Verdict::cut
                                                   : LogState::Verdict::whole;  // a crash's remains
   return state;

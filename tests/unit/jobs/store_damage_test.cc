@@ -304,6 +304,9 @@ TEST_F(StoreDamage, TheIndexOfTheLogTellsACutFromACrash) {
   EXPECT_EQ(verdict(flipped), LogState::Verdict::cut);
   EXPECT_EQ(verdict(""), LogState::Verdict::cut);  // somebody deleted it
   EXPECT_EQ(verdict(log.substr(0, 32 + 4120 * 3)), LogState::Verdict::cut);
+  std::string headless = log.substr(0, 300);
+  headless[0] ^= 1;
+  EXPECT_EQ(verdict(headless), LogState::Verdict::cut);
   open();
   EXPECT_NE(store->start_note().find("the end of the log"), std::string::npos);
   expect_honest("a log that was cut");
