@@ -151,8 +151,8 @@ def resumed_in_a_new_job(kind, task):
         same(d, child, job, wanted, want_text, f"{kind}: resumed after a cancel")
         check(texts(d, child)[0].startswith(told[0]), f"{kind}: it begins with its parent's text")
         if kind == "pebble":  # the stub keeps no states
-            check(job["cache"]["path"] in ("device", "host") and job["tokens"]["cached"] == job["tokens"]["prompt"],
-                  f"{kind}: it goes on from the state in memory: {job['cache']} {job['tokens']}")
+            check(job["cache"]["path"] in ("device", "host") and job["tokens"]["cached"] >= job["tokens"]["prompt"] - 16,
+                  f"{kind}: it goes on from a state in memory: {job['cache']} {job['tokens']}")
         check(job["effort"] == wanted["effort"], f"{kind}: the effort is inherited")
         # Cut by its budget, twice.
         small = {**BODY, "max_reasoning_tokens": 7}
