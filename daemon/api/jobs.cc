@@ -27,6 +27,12 @@ std::function<void(Result<json::object>)> envelope_answer(ExchangePtr exchange) 
   };
 }
 
+void add_note(json::object& envelope, const std::string& more) {
+  const json::value* note = envelope.if_contains("note");
+  const std::string old = note && note->is_string() ? std::string(note->as_string()) : "";
+  envelope["note"] = old.empty() ? more : old + "; " + more;
+}
+
 Result<jobs::ListFilter> read_filter(const RequestHead& head) {
   jobs::ListFilter filter;
   TRY(const std::string state, text_parameter(head, "state", 64));
@@ -175,8 +181,8 @@ void get_job(const ApiServices& services, ExchangePtr exchange, std::string, std
   call->started(services.queue.get(
       std::move(id), wait_ms,
       [lowered, answer = envelope_answer(std::move(exchange))](Result<json::object> envelope) {
-        if (envelope && lowered && !has_field(*envelope, "note"))
-          (*envelope)["note"] = fmt::format("wait_s was lowered to {:.0f}", kMaxWaitS);
+        if (envelope && lowered)
+          add_note(*envelope, fmt::format("wait_s was lowered to {:.0f}", kMaxWaitS));
         answer(std::move(envelope));
       }));
 }

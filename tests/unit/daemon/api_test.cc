@@ -174,6 +174,14 @@ TEST_F(ApiTest, GetsAJobAtOnceOrAfterAWait) {
   EXPECT_EQ(queue->last_wait_ms(), 300'000);
   queue->end_waits(envelope("running"));
   EXPECT_EQ(waiting.response().parsed().at("note"), "wait_s was lowered to 300");
+
+  waiting.send(get(job + "?wait_s=301"));
+  ASSERT_TRUE(queue->wait_until_waiting());
+  json::object noted = envelope("running");
+  noted["note"] = "the daemon was stopped";
+  queue->end_waits(noted);
+  EXPECT_EQ(waiting.response().parsed().at("note"),
+            "the daemon was stopped; wait_s was lowered to 300");
   for (const char* bad : {"-1", "x", "", "nan", "inf", "1e3", "0x1", "1 ", "1;2"})
     EXPECT_EQ(ask(get(job + "?wait_s=" + (bad == std::string("1 ") ? "1%20" : bad))).status, 400)
         << bad;

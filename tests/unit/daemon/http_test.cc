@@ -201,6 +201,31 @@ TEST_F(Http, RefusesBodiesOverTheLimitHoweverTheyAreFramed) {
   EXPECT_EQ(ask(chunked + "3e8\r\n" + exact + "\r\n1\r\n \r\n0\r\n\r\n").status, 413);
 }
 
+TEST_F(Http, BoundsTheBodyOfEveryResource) {
+  ServerLimits limits;
+  limits.max_body_bytes = 1000;
+  serve(limits);
+  const std::string exact = R"({"text": ")" + std::string(1000 - 12, 'x') + "\"}";
+  queue->on_cancel = [](const std::string&) { return envelope("cancelled"); };
+  queue->on_prune = [](const jobs::Prune&) { return std::vector<std::string>(); };
+  int posts = 0;
+  for (const Route& route : routes()) {
+    if (route.method != "POST") continue;
+    ++posts;
+    std::string path(route.pattern);
+    if (const std::size_t open = path.find("{id}"); open != path.npos)
+      path.replace(open, 4, kJobId);
+    EXPECT_NE(ask(post(path, exact)).status, 413) << path;
+    EXPECT_EQ(ask(post(path, exact + " ")).status, 413) << path;
+    const std::string chunked = "POST " + path +
+                                " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                                "Transfer-Encoding: chunked\r\n\r\n";
+    EXPECT_NE(ask(chunked + "3e8\r\n" + exact + "\r\n0\r\n\r\n").status, 413) << path;
+    EXPECT_EQ(ask(chunked + "3e9\r\n" + exact + " \r\n0\r\n\r\n").status, 413) << path;
+  }
+  EXPECT_GE(posts, 7);
+}
+
 TEST_F(Http, LetsAClientFinishSendingBeforeItReadsTheRefusal) {
   ServerLimits limits;
   limits.max_body_bytes = 1 << 20;
