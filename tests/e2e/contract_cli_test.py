@@ -400,6 +400,13 @@ def terminals(home):
         code, shown = on_terminal(words, home)
         check(code == 0 and b"\x1b]0" not in shown and b"\x07" not in shown, f"{words[0]} on a terminal: {shown}")
     expect(ponder("--home", home, "submit", "--label", evil, "x"), 2, out="")
+    # What would start the daemon again after a reboot is for people: scripts get it as JSON only.
+    quiet = expect(ponder("--home", home, "submit", "--force-new", "[[stub tokens=2]]"), 0, err="")
+    warning = document(ponder("--home", home, "submit", "--force-new", "--json", "[[stub tokens=2]]"), 0)["warning"]
+    code, shown = on_terminal(["submit", "--force-new", "[[stub tokens=2]]"], home)
+    said = " ".join(shown.decode().split())
+    check(code == 0 and (warning is None or warning in said), f"{warning!r} on a terminal: {said!r}")
+    check(warning is None or "logout" in warning, f"the warning of --json: {warning!r}; {quiet}")
     code, shown = on_terminal(["submit"], home)
     check(code == 2, f"no text and a terminal on stdin: {code} {shown}")
 

@@ -1036,6 +1036,35 @@ def pruning():
         same([d.job(jobs[n])["state"] for n in jobs], ["expired", "expired", "completed", "expired"], "pinned ones stay")
 
 
+def has_service():
+    """Whether systemd would start a daemon again on this machine: then nobody is warned."""
+    return any(list(pathlib.Path(top).glob("*.wants/ponder*.service")) for top in (
+        "/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"))
+
+
+def warnings():
+    if has_service():
+        return print("not run: a service of this machine starts the daemon again", flush=True)
+    with tempfile.TemporaryDirectory() as config:
+        d = Daemon("--engine", "stub", environment={"XDG_CONFIG_HOME": config})
+        with d:
+            d.start()
+            made = d.submit(stub(tokens=900, rate=50))
+            check("logout or a reboot" in (made.json["warning"] or ""), f"nothing would start it again: {made.json['warning']}")
+            check("warning" not in d.job(made.json["job_id"]), "said once, to who submits")
+            twin = d.submit(stub(tokens=900, rate=50))
+            same((twin.status, twin.json.get("warning")), (200, None), "not of a job that was there")
+            ask = d.call("POST", "/v1/jobs", {"kind": "ask", "task": "waited for"})
+            same((ask.status, ask.json["warning"]), (201, None), "not to who waits")
+            d.stop()
+            wants = pathlib.Path(config, "systemd", "user", "default.target.wants")
+            wants.mkdir(parents=True)
+            (wants / "ponder.service").touch()
+            d.start()
+            warning = d.submit("with a service of the user").json["warning"]
+            check(warning is None or "loginctl enable-linger" in warning, f"a service of the user's: {warning}")
+
+
 def on_done():
     with contextlib.ExitStack() as stack:
         work = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -1063,7 +1092,7 @@ def on_done():
         same(said.read_text().splitlines()[2:], [f"a b; $(x) {ask} interrupted"], "an end made by a start")
 
 
-CHECKS = [unloading, pruning, on_done, envelopes, submits, budgets, listing, retention, events, lanes, lives, deaths, chat, full_of_chats, health, http_rules,
+CHECKS = [unloading, pruning, on_done, warnings, envelopes, submits, budgets, listing, retention, events, lanes, lives, deaths, chat, full_of_chats, health, http_rules,
           places, network]
 
 if __name__ == "__main__":

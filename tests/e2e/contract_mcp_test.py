@@ -156,6 +156,13 @@ def stub_home(more=""):
     return home
 
 
+def has_service():
+    """Whether systemd would start a daemon again on this machine, as contract_http_test.py has it."""
+    user = pathlib.Path(os.environ.get("XDG_CONFIG_HOME") or pathlib.Path.home() / ".config", "systemd", "user")
+    return any(list(pathlib.Path(top).glob("*.wants/ponder*.service")) for top in (
+        "/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", user))
+
+
 def end_home(home):
     subprocess.run([BIN / "ponder", "--home", home, "stop", "--now"], capture_output=True, timeout=60)
     shutil.rmtree(home, ignore_errors=True)
@@ -309,6 +316,9 @@ def jobs(home, work):
     job = data["job_id"]
     check(data["tokens"]["prompt"] > 0 and str(data["tokens"]["prompt"]) in text, f"exact prompt tokens: {text}")
     check(f"wait {job}" in text and data["next"]["shell"] in text, f"the wait command: {text}")
+    if not has_service():
+        check("logout or a reboot" in (data["note"] or "") and data["note"] in text, f"nothing would start the daemon again: {data['note']}")
+    check("warning" not in data, "the envelope has the fields of every other")
     shell = subprocess.run(data["next"]["shell"].replace(" wait ", " wait --wait-s 0.1 "), shell=True, cwd="/",
                            capture_output=True)
     check(shell.returncode == 124, f"the wait command runs as it stands: {data['next']['shell']} {shell}")
