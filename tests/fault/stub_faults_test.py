@@ -60,10 +60,15 @@ def main():
             blocks = answer.get("content", [])
             text = blocks[0]["text"] if blocks else ""
             check(answer.get("isError") is True and len(blocks) == 1, f"{name}: result over MCP is an error of one block")
-            check(len(text) <= 8000 and job_id in text and reason in text and "partial" in text.lower(),
+            check(len(text) <= 8000 and job_id in text and reason in text and "partial" in text.lower() and "Next call: " in text,
                   f"{name}: the error names id, reason and the next call: {text[:200]!r}")
             check(job["next"]["mcp"]["tool"] in ("result", "submit", "status") and job["next"]["shell"].startswith("ponder"),
                   f"{name}: the envelope holds the next call: {job['next']}")
+            if reason == "reasoning_exhausted":
+                thinking = daemon.text(job_id, "reasoning")
+                check(bool(thinking), f"{name}: the thinking is kept")
+                read = mcp.tool("result", job_id=job_id, part="reasoning")
+                check(not read.get("isError") and thinking[:20] in read["content"][0]["text"], f"{name}: and readable over MCP")
             page = mcp.tool("result", job_id=job_id, part="partial")
             check(not page.get("isError") and (not has_partial or partial[:20] in page["content"][0]["text"]),
                   f"{name}: the partial text is readable over MCP")
