@@ -23,6 +23,8 @@ double seconds_since(Clock::time_point then) {
 constexpr double kSliceBesideDecoding = 0.1;
 constexpr double kSliceAlone = 1.0;
 constexpr std::size_t kLeastSlice = 16;  // also before the speed is known
+// A copy is 150 MB for a 27B model, which makes that many tokens in ten seconds.
+constexpr std::int64_t kCheckpointSpacing = 256;
 
 Error no_memory() {
   return {ErrorCode::out_of_memory, "there is not enough memory for this conversation",
@@ -82,6 +84,7 @@ struct EngineLoop::Running {
   bool decodes = false;            ///< its prompt is read
   std::int64_t from_store = 0;     ///< tokens that were not read again
   std::int64_t pinned_length = 0;  ///< of its state in the store that is pinned; 0: none
+  std::int64_t checkpoint = 0;     ///< length when it was saved last, or began to decode
   std::uint64_t need = 0;          ///< bytes at most
   double prefill_s = 0;
 
@@ -154,6 +157,7 @@ std::vector<std::shared_ptr<Turn>> EngineLoop::step() {
     Running& r = *running_[i];
     if (r.decoding.error) end_broken(r);
     if (!r.output().ended()) {
+      if (r.decodes) checkpoint(r);
       ++i;
       continue;
     }
@@ -332,6 +336,7 @@ void EngineLoop::prefilled(Running& r, const PromptSlice& slice, double seconds)
     const std::optional<std::int32_t> id = r.chooser.next(slice.logits);
     if (id && !r.output().ended()) r.turn->ids.push_back(*id);
     r.decodes = true;
+    r.checkpoint = length;
   }
   // The others first, next time.
   const auto it = std::find_if(running_.begin(), running_.end(),
@@ -364,6 +369,19 @@ void EngineLoop::unpin(Running& r) {
     store_.unpin(std::span<const text::TokenId>(r.turn->ids)
                      .first(static_cast<std::size_t>(r.pinned_length)));
   r.pinned_length = 0;
+}
+
+/// A turn that is cut goes on later from the tokens that were told, often a few fewer than those
+/// that its last state holds: the start of a tag, half a letter. So that it then reads again no
+/// more than kCheckpointSpacing of what it made itself, its state is saved now and then, the latest
+/// only.
+void EngineLoop::checkpoint(Running& r) {
+  const std::int64_t length = r.sequence->length();
+  if (!options_.store.enabled() || length < r.checkpoint + kCheckpointSpacing) return;
+  const std::int64_t before = std::exchange(r.checkpoint, length);
+  save(r, false);
+  store_.remove(
+      std::span<const text::TokenId>(r.turn->ids).first(static_cast<std::size_t>(before)));
 }
 
 void EngineLoop::finish(Running& r) {

@@ -82,6 +82,7 @@ class EngineLoop {
   void prefilled(Running& running, const PromptSlice& slice, double seconds);
   void save(Running& running, bool pin);
   void unpin(Running& running);
+  void checkpoint(Running& running);
   void finish(Running& running);
   bool free_memory();
 

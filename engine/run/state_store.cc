@@ -324,6 +324,13 @@ void StateStore::unpin(std::span<const std::int32_t> ids) {
   fit_count();
 }
 
+void StateStore::remove(std::span<const std::int32_t> ids) {
+  Node* node = ids.empty() ? nullptr : exact(ids);
+  if (!node || node->pins > 0) return;
+  for (const Place place : {Place::device, Place::host})
+    if (node->in(place)) remove(place, *node);
+}
+
 /// Ids that lead to no state any more are kept up to a bound, the last used ones longest.
 void StateStore::forget_old() {
   if (tokens_ <= options_.remembered_tokens) return;

@@ -82,6 +82,8 @@ class StateStore {
   /// as pinned too.
   void pin(std::span<const std::int32_t> ids);
   void unpin(std::span<const std::int32_t> ids);
+  /// Lets the state at exactly `ids` go, as if it had never been put; a pinned one stays.
+  void remove(std::span<const std::int32_t> ids);
   /// Another budget for the device, at most that of the options; what no longer fits moves or goes.
   void limit_device(std::uint64_t bytes);
   /// Drops every state that is not pinned, from both tiers: memory is needed at once.

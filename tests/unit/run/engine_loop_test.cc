@@ -254,6 +254,34 @@ TEST_F(Loop, ACancelledDecodeGoesOnFromItsStateInMemory) {
   }
 }
 
+TEST_F(Loop, OfWhatWasMadeAndNotToldLittleIsReadAgain) {
+  for (const int spec : {0, 3}) {
+    LoopOptions o = with_store(1 << 30, 0);
+    o.spec = spec;
+    make(o);
+    Ask ask{talk(1, 400), 900};
+    const Ids whole = plain(ask);
+    const auto cut = start(ask);
+    while (cut->heard().tokens().size() < 300)
+      loop->step();
+    const std::size_t states = loop->store().stats().device_states;
+    while (cut->heard().tokens().size() < 800)
+      loop->step();
+    EXPECT_EQ(loop->store().stats().device_states, states) << "only the latest is kept";
+    turn->cancelled = true;
+    finish();
+    ask.resume = cut->heard().tokens();
+    ask.resume.resize(790);  // what its daemon stored
+    const std::int64_t before = model->rows_read;
+    const auto resumed = start(ask);
+    while (resumed->heard().tokens().empty())
+      loop->step();
+    EXPECT_LE(model->rows_read - before, 256 + 16) << spec;
+    finish();
+    EXPECT_EQ(ask.resume + resumed->heard().tokens(), whole);
+  }
+}
+
 TEST_F(Loop, ACancelledPrefillIsNotLost) {
   make();
   const auto sink = start({talk(1, 900)});
