@@ -178,7 +178,7 @@ CallId QueueActor::pin(std::string id, bool pinned, EnvelopeDone done) {
           Result<void> written = store_->set_pinned(row.seq, pinned);
           if (!stored(written)) return fail(written.error());
           row.pinned = pinned;
-          if (const auto w = waiting_.find(id); w != waiting_.end()) w->second.row.pinned = pinned;
+          if (WaitingJob* job = waiting_.find(id)) job->row.pinned = pinned;
           if (const auto r = running_.find(id); r != running_.end())
             r->second->row().pinned = pinned;
           return envelope_of(row, true);
@@ -266,15 +266,10 @@ bool QueueActor::is_owner() {
 }
 
 void QueueActor::refresh_status() {
-  positions_known_ = false;
-  int asks = static_cast<int>(waiting_turns_.size());
-  int batch = 0;
-  for (const auto& [id, job] : waiting_)
-    ++(job.row.lane == Lane::ask ? asks : batch);
   const std::lock_guard lock(status_mutex_);
   status_.running = static_cast<int>(running_.size() + running_turns_.size());
-  status_.ask = asks;
-  status_.batch = batch;
+  status_.ask = static_cast<int>(waiting_.size(Lane::ask) + waiting_turns_.size());
+  status_.batch = static_cast<int>(waiting_.size(Lane::batch));
   status_.limit = options_.max_queued;
 }
 

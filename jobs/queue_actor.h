@@ -27,6 +27,7 @@
 #include "jobs/scheduler.h"
 #include "jobs/store/job_store.h"
 #include "jobs/submission.h"
+#include "jobs/waiting_jobs.h"
 
 namespace ponder::jobs {
 
@@ -79,12 +80,6 @@ class QueueActor final : public JobQueue {
                        std::uint64_t bytes);
 
  private:
-  struct WaitingJob {
-    JobRow row;
-    std::int64_t since_ms = 0;  ///< steady
-    std::uint64_t bytes = 0;    ///< of memory, as the engine has said; 0: as it was planned
-    bool yielded = false;       ///< it ran and made room for an ask
-  };
   struct Turn {
     GenerationRequest request;
     std::shared_ptr<OutputSink> sink;
@@ -132,6 +127,7 @@ class QueueActor final : public JobQueue {
   void drop_call(CallId call);
   bool is_owner();
   std::int64_t now() const { return clock_.steady_ms(); }
+  std::int64_t ageing_ms() const { return static_cast<std::int64_t>(options_.ageing_s * 1000); }
 
   // submit.cc
   void submit_now(CallId call, ReadySpec ready, std::function<void(Result<Submitted>)> done);
@@ -215,7 +211,7 @@ class QueueActor final : public JobQueue {
 
   // Queue thread only, from here on.
   std::unique_ptr<JobStore> store_;
-  std::map<std::string, WaitingJob> waiting_;
+  WaitingJobs waiting_;
   std::map<std::string, std::unique_ptr<RunningJob>> running_;
   std::unordered_map<GenerationId, std::string> generations_;
   std::map<GenerationId, Lane> detached_;  ///< given up by us, not yet ended by the generator
@@ -233,8 +229,6 @@ class QueueActor final : public JobQueue {
   std::map<std::string, std::string> no_memory_;  ///< jobs with a place and none, and a note
   std::int64_t hold_until_ms_ = 0;
   std::optional<QueueThread::TimerId> poll_timer_, retention_timer_, probe_timer_;
-  std::unordered_map<std::string, std::int64_t> positions_;
-  bool positions_known_ = false;
   bool stopping_ = false;
   std::shared_ptr<std::promise<void>> stopped_;  ///< set while stop() waits
 

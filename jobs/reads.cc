@@ -33,29 +33,10 @@ Result<StoredText> QueueActor::text_of(const JobRow& row) {
 }
 
 std::int64_t QueueActor::position_of(const std::string& id) {
-  if (!positions_known_) {
-    std::vector<Waiting> waiting;
-    std::vector<const std::string*> ids;
-    for (const auto& [waiting_id, job] : waiting_) {
-      waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms});
-      ids.push_back(&waiting_id);
-    }
-    for (const auto& [call, turn] : waiting_turns_) {
-      waiting.push_back({Lane::ask, turn.order, turn.since_ms});
-      ids.push_back(nullptr);
-    }
-    const Limits limits{options_.max_running_interactive, options_.max_running_batch,
-                        static_cast<std::int64_t>(options_.ageing_s * 1000)};
-    positions_.clear();
-    std::int64_t position = 0;
-    for (const std::size_t i : order_of_start(waiting, limits, now())) {
-      ++position;
-      if (ids[i]) positions_[*ids[i]] = position;
-    }
-    positions_known_ = true;  // until the queue changes
-  }
-  const auto found = positions_.find(id);
-  return found == positions_.end() ? 1 : found->second;
+  std::vector<std::pair<std::int64_t, std::uint64_t>> turns;
+  for (const auto& [call, turn] : waiting_turns_)
+    turns.push_back(turn.order);
+  return waiting_.position(id, turns, ageing_ms(), now());
 }
 
 json::object QueueActor::envelope_of(const JobRow& row, bool with_answer, const std::string& note) {
@@ -129,7 +110,7 @@ void QueueActor::wait_ran_out(const std::string& id, CallId call) {
     if (stored(store_->mark_told(row->seq))) {
       row->told = true;
       if (const auto r = running_.find(id); r != running_.end()) r->second->row().told = true;
-      if (const auto w = waiting_.find(id); w != waiting_.end()) w->second.row.told = true;
+      if (WaitingJob* waiting = waiting_.find(id)) waiting->row.told = true;
     }
   }
   if (!calls_.close(call)) return;
@@ -189,7 +170,7 @@ Result<void> QueueActor::end_queued(const std::string& id) {
   StateChange change;
   const Result<bool> ended = store_->end_queued(row, leave, change);
   if (!stored(ended)) return fail(ended.error());
-  waiting_.erase(id);
+  waiting_.remove(id);
   refresh_status();
   if (const auto now_row = row_of(id)) announce_stored(*now_row);
   schedule();

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
@@ -109,15 +110,14 @@ bool is_model_of(const JobRow& row, const ModelInfo& model) {
 // --- who runs -----------------------------------------------------------------------------------
 
 /// `since_ms`: of a job that goes back, when it began to wait. Else only the wall clock knows.
-/// refresh_status() after it: that counts all that wait, and a start enqueues thousands.
+/// refresh_status() after it.
 void QueueActor::enqueue(JobRow row, std::optional<std::int64_t> since_ms) {
   WaitingJob job;
   const std::int64_t waited = std::max<std::int64_t>(0, clock_.wall_ms() - row.created_ms);
   job.since_ms = since_ms.value_or(now() - waited);
   last_seq_ = std::max(last_seq_, row.seq);
-  const std::string id = row.id;
   job.row = std::move(row);
-  waiting_[id] = std::move(job);
+  waiting_.add(std::move(job));
 }
 
 void QueueActor::poll_later(std::int64_t delay_ms) {
@@ -172,25 +172,13 @@ void QueueActor::schedule() {
   // One on trial that has come of age is passed by nothing that came later, but by asks while a
   // batch job runs: else a steady stream of them would never leave it alone.
   std::optional<std::pair<std::int64_t, std::uint64_t>> passed_by_none;
-  const auto ageing_ms = static_cast<std::int64_t>(options_.ageing_s * 1000);
-  std::vector<Waiting> waiting;
-  std::vector<std::pair<std::string, CallId>> who;
-  for (const auto& [id, job] : waiting_) {
-    if (!idle && on_trial(job.row)) {
-      trial_waits = true;
-      no_batch = no_batch || job.row.lane == Lane::ask;
-      const std::pair<std::int64_t, std::uint64_t> order{job.row.seq, 0};
-      if (now() - job.since_ms >= ageing_ms)
-        passed_by_none = std::min(order, passed_by_none.value_or(order));
-      continue;
-    }
-    const std::uint64_t bytes = job.bytes > 0 ? job.bytes : bytes_of(job.row, engine.memory);
-    waiting.push_back({job.row.lane, {job.row.seq, 0}, job.since_ms, bytes});
-    who.emplace_back(id, 0);
-  }
-  for (const auto& [call, turn] : waiting_turns_) {
-    waiting.push_back({Lane::ask, turn.order, turn.since_ms, turn.bytes});
-    who.emplace_back(std::string(), call);
+  for (const auto& [seq, job] : waiting_.suspects()) {
+    if (idle || !on_trial(job->row)) continue;
+    trial_waits = true;
+    no_batch = no_batch || job->row.lane == Lane::ask;
+    const std::pair<std::int64_t, std::uint64_t> order{seq, 0};
+    if (now() - job->since_ms >= ageing_ms())
+      passed_by_none = std::min(order, passed_by_none.value_or(order));
   }
   RunningCounts counts;
   counts.interactive = static_cast<int>(running_turns_.size());
@@ -198,8 +186,26 @@ void QueueActor::schedule() {
     ++(job->row().lane == Lane::ask ? counts.interactive : counts.batch);
   for (const auto& [generation, lane] : detached_)
     ++(lane == Lane::ask ? counts.interactive : counts.batch);
-  const Limits limits{options_.max_running_interactive, options_.max_running_batch, ageing_ms};
+  const Limits limits{options_.max_running_interactive, options_.max_running_batch, ageing_ms()};
   const Room left = room(engine);
+  // Of each lane as many as there are places, and one that finds none: no other can change a pick.
+  std::vector<Waiting> waiting;
+  std::vector<std::pair<std::string, CallId>> who;
+  const auto may_start = [&](const WaitingJob& job) { return idle || !on_trial(job.row); };
+  for (const auto& [lane, limit, taken] :
+       {std::tuple{Lane::ask, limits.interactive, counts.interactive},
+        std::tuple{Lane::batch, limits.batch, counts.batch}}) {
+    const auto most = static_cast<std::size_t>(std::max(0, limit - taken)) + 1;
+    for (const WaitingJob* job : waiting_.first(lane, most, may_start)) {
+      const std::uint64_t bytes = job->bytes > 0 ? job->bytes : bytes_of(job->row, engine.memory);
+      waiting.push_back({lane, {job->row.seq, 0}, job->since_ms, bytes});
+      who.emplace_back(job->row.id, 0);
+    }
+  }
+  for (const auto& [call, turn] : waiting_turns_) {
+    waiting.push_back({Lane::ask, turn.order, turn.since_ms, turn.bytes});
+    who.emplace_back(std::string(), call);
+  }
   const Picks picks = pick(waiting, counts, limits, now(), left);
   no_memory_.clear();
   for (const std::size_t i : picks.no_memory) {
@@ -299,7 +305,7 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
   auto claimed = store_->claim(id, instance_, clock_.wall_ms(), change);
   if (!stored(claimed)) return false;
   const std::int64_t waits_since_ms = waiting_.at(id).since_ms;
-  waiting_.erase(id);
+  waiting_.remove(id);
   if (!*claimed) {
     log_error("a waiting job was not queued in the database");
     if (const auto row = row_of(id)) announce_stored(*row);

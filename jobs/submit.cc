@@ -236,7 +236,7 @@ void QueueActor::take_over(PendingSubmit given) {
   };
   if (const auto found = running_.find(id); found != running_.end())
     return end_running(*found->second, calls_.open(), [make](const auto&) { make(); });
-  if (waiting_.count(id) != 0)
+  if (waiting_.contains(id))
     if (const Result<void> ended = end_queued(id); !ended)
       return answer_submit(*pending, fail(ended.error()));
   make();
