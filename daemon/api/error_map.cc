@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "engine/generator/budget.h"
+
 namespace ponder::daemon {
 namespace {
 
@@ -39,8 +41,9 @@ std::string overflow_message(const Error& error) {
   if (prompt + 1 > window)
     return fmt::format(
         "prompt is too long: {} tokens > {} maximum. This model's maximum context length is {} "
-        "tokens and your prompt exceeds the available context size.",
-        prompt, window, window);
+        "tokens and your prompt exceeds the available context size.{}",
+        prompt, window, window,
+        prompt > most_counted(window) ? " Counting stopped there: it may be longer still." : "");
   return fmt::format(
       "prompt is too long: {} tokens and {} reserved for the output > {} maximum. This model's "
       "maximum context length is {} tokens and your prompt exceeds the available context size.",

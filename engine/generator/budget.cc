@@ -33,9 +33,10 @@ Result<BudgetPlan> plan_budgets(std::int64_t prompt_tokens, std::int64_t n_ctx,
   prompt_tokens = bounded(prompt_tokens);
   if (prompt_tokens + reserved > n_ctx) {
     Error error{ErrorCode::context_length_exceeded,
-                fmt::format("the prompt has {} tokens and {} are reserved for the output, more "
+                fmt::format("the prompt has {}{} tokens and {} are reserved for the output, more "
                             "than the window of {} holds",
-                            prompt_tokens, reserved, n_ctx),
+                            prompt_tokens > most_counted(n_ctx) ? "at least " : "", prompt_tokens,
+                            reserved, n_ctx),
                 explicit_sum > 1 && prompt_tokens < n_ctx
                     ? "lower max_reasoning_tokens or max_answer_tokens, or shorten the prompt"
                     : "shorten the prompt, or give the daemon a larger --ctx"};

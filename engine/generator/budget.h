@@ -7,6 +7,13 @@
 
 namespace ponder {
 
+/// Up to here a prompt that does not fit is counted exactly, which is what a client needs to cut
+/// its history; of a longer one the refusal says what has been counted so far, and that it is no
+/// more.
+constexpr std::int64_t most_counted(std::int64_t n_ctx) {
+  return 2 * n_ctx;
+}
+
 struct BudgetPlan {
   std::int64_t reasoning = 0;  ///< tokens the thinking may use
   std::int64_t answer = 0;     ///< tokens kept for the answer

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/generator/budget.h"
 #include "engine/models/available_memory.h"
 #include "engine/run/engine_loop.h"
 #include "engine/run/marks.h"
@@ -88,7 +89,7 @@ class LocalGenerator::Impl {
   /// On the prep thread.
   Result<PromptPlan> plan_of(const GenerationRequest& request) {
     TRY(const RenderedPrompt prompt,
-        render_prompt(loaded_.vocabulary, request, grammars_, most_counted()));
+        render_prompt(loaded_.vocabulary, request, grammars_, most_ids()));
     return plan_prompt(loaded_.vocabulary, prompt, request, loaded_.model->n_ctx(),
                        effort_budgets_);
   }
@@ -127,9 +128,9 @@ class LocalGenerator::Impl {
   }
 
  private:
-  /// Up to here a prompt that does not fit is counted exactly, which is what a client needs to cut
-  /// its history; beyond it the refusal names what has been counted so far.
-  std::size_t most_counted() const { return 2 * static_cast<std::size_t>(loaded_.model->n_ctx()); }
+  std::size_t most_ids() const {
+    return static_cast<std::size_t>(most_counted(loaded_.model->n_ctx()));
+  }
 
   void stop(bool& flag, std::condition_variable& wake_up, std::thread& thread) {
     {
@@ -160,7 +161,7 @@ class LocalGenerator::Impl {
     Turn& turn = *asked.turn;
     if (turn.cancelled) return refuse(asked, Finish::cancelled, {});
     Result<RenderedPrompt> prompt =
-        render_prompt(loaded_.vocabulary, asked.request, grammars_, most_counted());
+        render_prompt(loaded_.vocabulary, asked.request, grammars_, most_ids());
     if (!prompt) return refuse(asked, Finish::failed, prompt.error());
     Result<PromptPlan> plan = plan_prompt(loaded_.vocabulary, *prompt, asked.request,
                                           loaded_.model->n_ctx(), effort_budgets_);

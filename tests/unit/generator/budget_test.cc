@@ -27,6 +27,12 @@ TEST(Budget, AFullWindowIsAcceptedAndOneTokenMoreIsRefusedWithTheNumbers) {
   EXPECT_EQ(over.error().details.at("n_ctx"), 1000);
 }
 
+TEST(Budget, OfAPromptThatIsNotCountedToItsEndTheRefusalSaysSo) {
+  EXPECT_EQ(plan_budgets(2000, 1000, {}, true).error().message.find("at least"), std::string::npos);
+  EXPECT_NE(plan_budgets(2001, 1000, {}, true).error().message.find("at least 2001 tokens"),
+            std::string::npos);
+}
+
 TEST(Budget, WithoutBudgetsOnePlaceIsReserved) {
   EXPECT_TRUE(plan_budgets(999, 1000, {}, true));
   const auto full = plan_budgets(1000, 1000, {}, true);
