@@ -25,9 +25,12 @@ Result<std::string> read_stdin() {
 
 Result<std::vector<text::TokenId>> read_ids(std::int32_t vocab) {
   TRY(const std::string text, read_stdin());
-  TRY(const json::value value, parse_json(text, {kMaxInput, 4}));
-  const json::array* array = value.if_array();
-  if (!array) return fail(ErrorCode::bad_request, "stdin must hold one JSON array of token ids");
+  const Result<json::value> value = parse_json(text, {kMaxInput, 4});
+  const json::array* array = value ? value->if_array() : nullptr;
+  if (!array)
+    return fail(ErrorCode::bad_request,
+                "stdin must hold one JSON array of token ids, such as [1, 2, 3]",
+                "ponder-engine tokenize prints one");
   std::vector<text::TokenId> ids;
   ids.reserve(array->size());
   for (const json::value& id : *array) {

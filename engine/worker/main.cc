@@ -68,7 +68,7 @@ void add_text_commands(CLI::App& app, Chosen& chosen) {
   tokenize->callback(
       [&] { chosen.command = [&] { return run_tokenize(chosen.model, chosen.flag); }; });
 
-  CLI::App* detokenize = app.add_subcommand("detokenize", "token ids on stdin to their bytes");
+  CLI::App* detokenize = app.add_subcommand("detokenize", "a JSON array of token ids on stdin to their bytes");
   add_model(*detokenize, chosen.model, false);
   detokenize->callback([&] { chosen.command = [&] { return run_detokenize(chosen.model); }; });
 
