@@ -42,8 +42,10 @@ bool is_on_this_machine(std::string_view url) {
 }
 
 tl::unexpected<Error> refuse(std::string message) {
-  return fail(ErrorCode::bad_request, std::move(message),
-              "sources are https://HOST/PATH/FILE.gguf and hf:OWNER/REPO/FILE.gguf");
+  return fail(
+      ErrorCode::bad_request, std::move(message),
+      "sources are https://HOST/PATH/FILE.gguf, hf:OWNER/REPO/FILE.gguf and, on this machine "
+      "only, http://127.0.0.1[:PORT]/PATH/FILE.gguf");
 }
 
 /// A file's name and nothing else: no directories, no hidden file, no control characters.
@@ -68,6 +70,17 @@ int parts_of(std::string_view name) {
   const bool all = ec == std::errc() && end == count.data() + 5;
   return all && lower(name.substr(at + kFirst.size() + 5)) == kSuffix && parts <= kPartsMax ? parts
                                                                                             : 0;
+}
+
+/// Whether `name` is NAME-00002-of-00003.gguf or the like.
+bool is_part_name(std::string_view name) {
+  constexpr std::string_view kForm = "-00000-of-00000";
+  const std::size_t stem = name.size() - std::min(name.size(), kSuffix.size());
+  if (stem < kForm.size()) return false;
+  const std::string_view end = name.substr(stem - kForm.size(), kForm.size());
+  return std::equal(kForm.begin(), kForm.end(), end.begin(), [](char form, char c) {
+    return form == '0' ? c >= '0' && c <= '9' : c == form;
+  });
 }
 
 std::string part_of(std::string text, int number) {
@@ -100,7 +113,8 @@ Result<ModelSource> read_model_source(std::string_view word, std::string_view na
   }
   if (!is_plain_url(url)) return refuse("the address holds characters that no address may hold");
   if (!url.starts_with("https://") && !is_on_this_machine(url))
-    return refuse(fmt::format("\"{}\" is not an https:// address", url));
+    return refuse(
+        fmt::format("\"{}\" is neither an https:// address nor one of http://127.0.0.1", url));
   const std::string path = url.substr(0, url.find_first_of("?#"));
   const std::size_t host_end = path.find('/', path.find("//") + 2);
   if (host_end == std::string::npos) return refuse(fmt::format("\"{}\" names no file", url));
@@ -109,12 +123,13 @@ Result<ModelSource> read_model_source(std::string_view word, std::string_view na
   if (name.empty() || parts > 1) {
     if (!name.empty()) return refuse("a split file keeps its name");
     for (int part = 1; part <= std::max(parts, 1); ++part)
-      source.files.push_back(parts > 1 ? ModelFile{part_of(url, part), part_of(own_name, part)}
-                                       : ModelFile{url, own_name});
+      source.files.push_back(parts > 1
+                                 ? ModelFile{part_of(url, part), part_of(own_name, part), true}
+                                 : ModelFile{url, own_name, is_part_name(own_name)});
     return source;
   }
   TRY(const std::string given, file_name(name));
-  source.files.push_back({url, given});
+  source.files.push_back({url, given, is_part_name(own_name)});
   return source;
 }
 

@@ -13,7 +13,8 @@ namespace ponder::cli {
 
 struct ModelFile {
   std::string url;
-  std::string name;  ///< in models/, ends in .gguf
+  std::string name;      ///< in models/, ends in .gguf
+  bool is_part = false;  ///< of a split file: alone it is no model
 };
 
 struct ModelSource {

@@ -24,6 +24,7 @@
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/model_source.h"
+#include "clients/cli/run_program.h"
 #include "engine/base/unique_fd.h"
 
 extern char** environ;
@@ -220,6 +221,44 @@ Result<void> make_room(const fs::path& models, std::int64_t bytes) {
               "make room, or let models/ be a link to another disk");
 }
 
+fs::path aside_of(const fs::path& path) {
+  return path.string() + ".damaged";
+}
+
+/// Takes the name away from what came, so that nobody takes it for a model; whoever wants to see
+/// what it is still has it.
+void set_aside(const fs::path& file, const fs::path& path) {
+  ::rename(file.c_str(), aside_of(path).c_str());
+}
+
+/// Whether the engine can read the whole of `file`, which is `path` or becomes it. A server may
+/// hold a file that was cut short before it got there: its size and hash are then as announced.
+Result<void> check_file(Context& context, const fs::path& file, const fs::path& path) {
+  const ProgramReport report = run_info(file);
+  if (context.interrupt().triggered()) return fail(ErrorCode::cancelled, "interrupted");
+  if (report.exit_code == 0) return {};
+  if (report.exit_code < 0) {
+    context.say("ponder: " + path.filename().string() +
+                " was not checked: ponder-engine is not beside this program, or did not answer");
+    return {};
+  }
+  std::string said = report.said;
+  constexpr std::string_view kProgram = "ponder-engine: ";
+  if (said.starts_with(kProgram)) said.erase(0, kProgram.size());
+  if (said.starts_with(file.string())) said.replace(0, file.string().size(), path.string());
+  while (!said.empty() && said.back() <= ' ')
+    said.pop_back();
+  const std::size_t line_end = said.find('\n');
+  std::string hint =
+      fmt::format("what came is kept as {}; try again, or another source", aside_of(path).string());
+  if (line_end != std::string::npos) {
+    const std::size_t begin = said.find_first_not_of(" \n", line_end);
+    if (begin != std::string::npos) hint = said.substr(begin) + "\n  " + hint;
+    said.resize(line_end);
+  }
+  return fail(ErrorCode::stream_lost, std::move(said), std::move(hint));
+}
+
 /// One file on its way into models/.
 class Download {
  public:
@@ -288,6 +327,13 @@ class Download {
       return trouble(ErrorCode::bad_request,
                      path().string() + " is there already and is another file", kUsage,
                      "remove it, or give --name");
+    if (!file_.is_part)
+      if (auto checked = check_file(context_, path(), path()); !checked) {
+        Error error = checked.error();
+        if (error.code != ErrorCode::cancelled) error.hint = "remove it, and try another source";
+        return tl::unexpected(
+            Trouble{error, error.code == ErrorCode::cancelled ? kInterrupted : kFailed});
+      }
     context_.say("ponder: " + file_.name + " is there already");
     return described(hash);
   }
@@ -361,9 +407,18 @@ class Download {
     if (!hash) return as_trouble(hash.error());
     if (!remote_.sha256.empty() && *hash != remote_.sha256)
       return wrong(fmt::format("its SHA-256 is {}, not {}", *hash, remote_.sha256));
-    if (::fsync(fd) != 0 || ::rename(part().c_str(), path().c_str()) != 0)
+    if (::fsync(fd) != 0) return trouble(ErrorCode::storage, cannot_write(part()), kStorage);
+    if (!file_.is_part)
+      if (auto checked = check_file(context_, part(), path()); !checked) {
+        if (checked.error().code == ErrorCode::cancelled) return as_trouble(checked.error());
+        set_aside(part(), path());
+        ::unlink(note().c_str());
+        return tl::unexpected(Trouble{checked.error(), kFailed});
+      }
+    if (::rename(part().c_str(), path().c_str()) != 0)
       return trouble(ErrorCode::storage, cannot_write(path()), kStorage);
     ::unlink(note().c_str());
+    ::unlink(aside_of(path()).c_str());  // of an earlier try, and worth nothing now
     const UniqueFd directory(::open(models_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (directory) ::fsync(directory.get());
     return described(*hash);
@@ -403,16 +458,33 @@ int pull(Context& context, const Options& options) {
   for (const fs::path& dir : {places->models_dir.parent_path(), places->models_dir}) {
     std::error_code ec;
     if (fs::is_symlink(dir, ec)) continue;  // models/ on another disk
-    if (const auto made = make_private_dir(dir); !made && dir == places->models_dir)
+    const bool needed =
+        dir == places->models_dir || (fs::exists(dir, ec) && !fs::is_directory(dir, ec));
+    if (const auto made = make_private_dir(dir); !made && needed)
       return context.failed(made.error());
   }
   json::array files;
+  std::vector<fs::path> came;
   for (const ModelFile& file : source->files) {
+    const fs::path path = places->models_dir / file.name;
+    if (std::error_code ec; !fs::exists(path, ec)) came.push_back(path);
     auto done = Download(context, places->models_dir, file, source->from_hub).run(wanted);
     if (!done) return context.failed(done.error().error, done.error().exit_code);
-    if (!context.json()) context.out(text_at(*done, "path") + "\n");
     files.push_back(std::move(*done));
   }
+  if (source->files.size() > 1) {  // what is split can be read only when all of it is there
+    const fs::path first = places->models_dir / source->files.front().name;
+    if (auto checked = check_file(context, first, first); !checked) {
+      if (checked.error().code != ErrorCode::cancelled)
+        for (const fs::path& path : came)
+          set_aside(path, path);
+      return context.failed(checked.error(),
+                            checked.error().code == ErrorCode::cancelled ? kInterrupted : kFailed);
+    }
+  }
+  if (!context.json())
+    for (const json::value& file : files)
+      context.out(text_at(file.as_object(), "path") + "\n");
   if (context.json()) context.document({{"files", files}});
   context.say(fmt::format("ponder: to use it: model = \"{}\" in {}, then {}",
                           source->files.front().name, places->config_file.string(),
@@ -425,8 +497,8 @@ Action declare_pull(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments.words(
       "SOURCE", options->words, 1, 1,
-      "https://HOST/PATH/FILE.gguf or hf:OWNER/REPO/FILE.gguf[@REVISION]; the first part "
-      "of a split file stands for all");
+      "https://HOST/PATH/FILE.gguf, hf:OWNER/REPO/FILE.gguf[@REVISION] or, on this machine only, "
+      "http://127.0.0.1[:PORT]/PATH/FILE.gguf; the first part of a split file stands for all");
   arguments.option("--name", options->name, "the file's name in models/ (its own)");
   arguments.option("--sha256", options->sha256, "what the file must hash to");
   return [options](Context& context) { return pull(context, *options); };

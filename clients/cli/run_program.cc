@@ -24,6 +24,7 @@ namespace ponder::cli {
 namespace {
 using Milliseconds = std::chrono::milliseconds;
 constexpr Milliseconds kBriefly{2'000};
+constexpr Milliseconds kInfoTakes{60'000};  // a large vocabulary from a busy, slow disk
 constexpr std::size_t kLineBytesMax = 200;
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
@@ -127,6 +128,11 @@ ProgramReport run_briefly(const std::filesystem::path& program,
                           std::vector<std::string> arguments) {
   return run(program, std::move(arguments),
              {.stream = STDERR_FILENO, .bound = kBriefly, .most = 10 * kLineBytesMax});
+}
+
+ProgramReport run_info(const std::filesystem::path& file) {
+  return run(executable_dir() / "ponder-engine", {"info", "--", file.string()},
+             {.stream = STDERR_FILENO, .bound = kInfoTakes, .most = 10 * kLineBytesMax});
 }
 
 ProgramReport run_for_output(const std::filesystem::path& program,

@@ -24,6 +24,10 @@ struct ProgramReport {
 };
 ProgramReport run_briefly(const std::filesystem::path& program, std::vector<std::string> arguments);
 
+/// Runs `ponder-engine info FILE`, which reads all of the file but the weights. exit_code as above
+/// after a minute instead; any other than 0 and -1 says that the file is damaged, and `said` why.
+ProgramReport run_info(const std::filesystem::path& file);
+
 /// The same of its stdout, however long it takes; Ctrl-C reaches both. What it says on stderr is
 /// seen. At most 64 MiB.
 ProgramReport run_for_output(const std::filesystem::path& program,

@@ -8,13 +8,15 @@ import json
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import tempfile
 import threading
 
 from harness import BIN, check, finish
 
-BODY = b"GGUF" + bytes(range(256)) * 4000
+BODY = b"GGUF" + struct.pack("<IQQ", 3, 0, 0) + bytes(range(256)) * 4000  # no values, no tensors
+MODEL = (pathlib.Path(__file__).resolve().parents[1] / "golden" / "archs" / "llama.gguf").read_bytes()
 SHA = hashlib.sha256(BODY).hexdigest()
 served = {"cut_at": None, "version": '"1"', "ranges": [], "tokens": [], "truth": True}
 
@@ -42,10 +44,11 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             return self.end_headers()
         if path not in ("/store/m.gguf", "/plain/m.gguf", "/html/m.gguf", "/plain/part-00001-of-00002.gguf",
-                        "/plain/part-00002-of-00002.gguf"):
+                        "/plain/part-00002-of-00002.gguf") and not path.startswith("/short/"):
             self.send_error(403 if "secret" in path else 404)
             return None
-        body = b"<html>sorry</html>" if path.startswith("/html") else BODY
+        cut = re.fullmatch(r"/short/(\d+)/.*", path)  # whole for the server: it holds no more of it
+        body = b"<html>sorry</html>" if path.startswith("/html") else MODEL[:int(cut.group(1))] if cut else BODY
         first = 0
         if with_body:
             asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
@@ -124,6 +127,19 @@ def main():
         is_exit(pull(home, f"{url}/plain/m.gguf", "--name", "bad.gguf", "--sha256", "0" * 64), 1, "SHA-256", "thrown away")
         is_exit(pull(home, f"{url}/html/m.gguf", "--name", "page.gguf"), 1, "no GGUF file")
         check(not list(models.glob("bad*")) and not list(models.glob("page*")), "wrong bytes leave nothing")
+        # Whole as announced, and cut short before the server had it: what the engine would say of it.
+        for size, words in ((1000, "is not usable"), (100_000, "reaches past the end of the file")):
+            done = is_exit(pull(home, f"{url}/short/{size}/short.gguf"), 1, f"{models}/short.gguf is not usable", words,
+                           "short.gguf.damaged")
+            check("to use it" not in done.stderr and done.stdout == "", f"nothing to use: {done}")
+            check([p.name for p in models.glob("short*")] == ["short.gguf.damaged"], "its name says what it is")
+        is_exit(pull(home, f"{url}/short/{len(MODEL)}/short.gguf"), 0, "to use it")
+        check([p.name for p in models.glob("short*")] == ["short.gguf"], "a good one replaces it")
+        (models / "old.gguf").write_bytes(MODEL[:1000])
+        is_exit(pull(home, f"{url}/short/1000/old.gguf"), 1, "is not usable", "remove it")
+        check((models / "old.gguf").exists(), "a file that was there is left alone")
+        is_exit(pull(home, f"{url}/short/1000/x-00001-of-00002.gguf"), 1, "is not usable")
+        check(not list(models.glob("x-*.gguf")) and len(list(models.glob("x-*.damaged"))) == 2, "all parts are set aside")
         is_exit(pull(home, f"{url}/plain/none.gguf"), 1, "404")
         is_exit(pull(home, f"{url}/secret/m.gguf"), 1, "may not be read")
         done = is_exit(pull(home, f"{url}/plain/part-00001-of-00002.gguf"), 0)
