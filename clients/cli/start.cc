@@ -7,6 +7,7 @@
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/health_document.h"
+#include "clients/cpp/instance_lock.h"
 #include "engine/base/clock.h"
 
 namespace ponder::cli {
@@ -34,11 +35,17 @@ int start(Context& context) {
     return context.usage("PONDER_URL names a daemon elsewhere; start it on that machine");
   if (context.globals().no_start)
     return context.usage("`start` and --no-start contradict each other");
-  const bool was_running = daemon->is_running();
-  if (auto started = client::start_daemon(options.places, true, &context.interrupt()); !started)
-    return context.failed(started.error());
-  const auto health = settled_health(context, *daemon);
+  // A daemon that is being killed still takes connections: only the one that answers counts.
+  const std::filesystem::path& lock = options.places.lock;
+  const bool listened = daemon->is_running();
+  const int pid_before = client::read_instance_lock(lock).pid;
+  if (auto begun = client::start_daemon(options.places, true, &context.interrupt()); !begun)
+    return context.failed(begun.error());
+  auto started = context.daemon(Start::allowed);
+  if (!started) return context.failed(started.error());
+  const auto health = settled_health(context, *started);
   if (!health) return context.failed(health.error());
+  const bool was_running = listened && pid_before == client::read_instance_lock(lock).pid;
   if (context.json())
     context.document({{"started", !was_running}, {"health", *health}});
   else

@@ -194,6 +194,9 @@ Error start_failed(const Places& places, const UniqueFd& said) {
 /// The starter whose turn it is: spawns and waits until the socket answers.
 Result<void> start_and_wait(const fs::path& program, const Places& places, const Bounds& bounds) {
   const UniqueFd said = nameless_file();
+  // One that is being killed holds the lock until its last descriptor is closed. Ours gives up
+  // then.
+  const bool had_holder = read_instance_lock(places.lock).held;
   TRY(pid_t pid, spawn_ponderd(program, places, said.get()));
   bool running = true;
   bool failed = false;
@@ -210,12 +213,13 @@ Result<void> start_and_wait(const fs::path& program, const Places& places, const
     if (up && !running) return {};
     // A daemon that somebody started by hand at this moment counts as well.
     const LockHolder holder = running ? LockHolder{} : read_instance_lock(places.lock);
-    if (failed && !holder.held) return fail(start_failed(places, said));
+    if (failed && !holder.held && (again || !had_holder)) return fail(start_failed(places, said));
     if (holder.pid > 0 && is_suspended(holder.pid)) return fail(suspended_error(holder.pid));
     // Ours made way for one that has ended since.
     if (!running && !holder.held && !again) {
       TRY(pid, spawn_ponderd(program, places, said.get()));
       running = again = true;
+      failed = false;
     }
     if (bounds.interrupt && bounds.interrupt->triggered())
       return fail(ErrorCode::cancelled, "interrupted");
@@ -245,6 +249,10 @@ Result<void> start_daemon(const Places& places, bool by_owner, Interrupt* interr
   if (by_owner) {
     std::error_code ec;
     fs::remove(places.stopped_marker, ec);
+    if (ec == std::errc::not_a_directory)
+      return fail(ErrorCode::storage,
+                  fmt::format("{} is not a directory", places.state_dir.string()),
+                  "choose another --home");
     if (ec)
       return fail(ErrorCode::storage, fmt::format("{} cannot be removed: {}",
                                                   places.stopped_marker.string(), ec.message()));

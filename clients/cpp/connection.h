@@ -42,6 +42,8 @@ class Connection {
                                     const Bounds& bounds);
 
   bool connected() const { return static_cast<bool>(fd_); }
+  /// Who listens on the Unix socket; 0 where that is not known.
+  int peer_pid() const { return peer_pid_; }
   Result<void> write_all(std::string_view bytes, const Bounds& bounds);
   /// Reads what is there, at least one byte; 0 is the peer's orderly end.
   Result<std::size_t> read_some(char* into, std::size_t size, const Bounds& bounds);
@@ -50,7 +52,7 @@ class Connection {
   Result<void> wait_for(short events, const Bounds& bounds) const;
 
   UniqueFd fd_;
-  int peer_pid_ = 0;  ///< who listens on the Unix socket; 0 where that is not known
+  int peer_pid_ = 0;
 };
 
 }  // namespace ponder::client

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "clients/cpp/connection.h"
 #include "clients/cpp/http_wire.h"
@@ -22,6 +24,9 @@ namespace ponder::client {
 namespace {
 constexpr std::uint64_t kBodyBytesMax = 64u << 20;
 constexpr int kStartMs = 30'000;
+constexpr int kHangupPauseMs = 20;
+constexpr int kDyingMs =
+    5'000;  // a killed process is gone in milliseconds, on a busy machine later
 constexpr std::string_view kDefaultPort = "7663";
 
 struct Address {
@@ -145,6 +150,38 @@ Result<void> read_response(Connection& connection, ResponseReader& reader, bool 
   return {};
 }
 
+/// Whether sending the request once more cannot do a thing twice. The daemon gives an identical job
+/// in its queue back, unless it is told not to.
+bool may_repeat(const json::value* body) {
+  if (!body || !body->is_object()) return true;
+  const json::object& fields = body->as_object();
+  const json::value* force_new = fields.if_contains("force_new");
+  return fields.contains("idempotency_key") || !force_new || !force_new->is_bool() ||
+         !force_new->as_bool();
+}
+
+/// The daemons that hung up on a call before their answer ended. One that is being killed still
+/// takes connections until its last descriptor is closed, so it is asked until it is gone and
+/// another has been started; that one hanging up too is no accident.
+class Hangups {
+ public:
+  explicit Hangups(const Bounds& bounds) : bounds_(bounds.no_longer_than(kDyingMs)) {}
+
+  /// After `peer` hung up: pauses and returns true if the call is to be made again.
+  bool passing(int peer) {
+    if (count_ > 0 && peer != first_) return false;
+    if (count_++ == 0) first_ = peer;
+    if (bounds_.left_ms() == 0) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kHangupPauseMs));
+    return !(bounds_.interrupt && bounds_.interrupt->triggered());
+  }
+
+ private:
+  const Bounds bounds_;
+  int first_ = 0;
+  int count_ = 0;
+};
+
 std::string printable(std::string text) {
   text.resize(std::min<std::size_t>(text.size(), 20));
   std::replace_if(
@@ -202,15 +239,21 @@ Result<Response> DaemonClient::call(std::string_view method, std::string_view ta
   if (body) text = to_json(*body);
   TRY(const std::string request,
       request_bytes(options_, method, target, body ? &text : nullptr, "application/json"));
-  TRY(Connection connection, connect(options_, bounds));
-  // A daemon that refuses a large body answers before it has read it all; what it says then counts
-  // for more than that it hung up.
-  const auto written = connection.write_all(request, bounds);
-  if (!written && written.error().code != ErrorCode::unreachable) return fail(written.error());
-  ResponseReader reader(kBodyBytesMax);
-  if (auto read = read_response(connection, reader, true, bounds); !read)
-    return fail(written ? read.error() : written.error());
-  return finish(reader);
+  for (Hangups hangups(bounds);;) {
+    TRY(Connection connection, connect(options_, bounds));
+    // A daemon that refuses a large body answers before it has read it all; what it says then
+    // counts for more than that it hung up.
+    const auto written = connection.write_all(request, bounds);
+    if (!written && written.error().code != ErrorCode::unreachable) return fail(written.error());
+    ResponseReader reader(kBodyBytesMax);
+    const auto read = read_response(connection, reader, true, bounds);
+    if (read) return finish(reader);
+    const Error error = written ? read.error() : written.error();
+    const bool hung_up = !written || error.code == ErrorCode::stream_lost;
+    if (!options_.may_start || !hung_up || !may_repeat(body) ||
+        !hangups.passing(connection.peer_pid()))
+      return fail(error);
+  }
 }
 
 Result<void> DaemonClient::stream(std::string_view target,

@@ -64,7 +64,9 @@ class DaemonClient {
   /// whatever its status, since /health answers 503 with the same body while it is not ready.
   /// No daemon is `unreachable`, with the reason ("stopped by its owner at T; `ponder start`").
   /// `target` is a path with its query, percent-encoded. `timeout_ms` bounds the whole call, the
-  /// start of a daemon included (its error is `timed_out`); 0 or less: no bound.
+  /// start of a daemon included (its error is `timed_out`); 0 or less: no bound. Where a daemon may
+  /// be started, one that hangs up before its answer ended (kill -9) is started again and asked
+  /// again, unless that could make a second job.
   Result<Response> call(std::string_view method, std::string_view target, const json::value* body,
                         int timeout_ms, Interrupt* interrupt = nullptr);
 

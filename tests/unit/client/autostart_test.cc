@@ -2,13 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "clients/cpp/instance_lock.h"
+#include "engine/base/unique_fd.h"
 #include "tests/unit/client/program_run.h"
+#include "tests/unit/client/scripted_server.h"
 
 namespace ponder::client_test {
 namespace {
@@ -131,6 +139,61 @@ TEST_F(AutostartTest, StartIs3WithTheReasonWhenTheModelCannotBeUsed) {
 TEST_F(AutostartTest, CommandsToCallNextNameTheHomeThatWasGiven) {
   const Ended down = run(ponder({"health"}));
   EXPECT_THAT(down.err, HasSubstr("\n  ponder start --home " + home() + "\n"));
+}
+
+TEST_F(AutostartTest, ADaemonThatIsBeingKilledIsStartedAnewByEveryCommandThatMay) {
+  // It takes connections until its last descriptor is closed, and answers none.
+  for (const auto& [arguments, what] :
+       {std::pair{std::vector<std::string>{"start"}, "GET /health"},
+        std::pair{std::vector<std::string>{"models", "--json"}, "GET /v1/models"},
+        std::pair{std::vector<std::string>{"submit", "--force-new", "--idempotency-key", "k", "x"},
+                  "POST /v1/jobs"}}) {
+    fs::create_directory(home());
+    auto dying = std::make_unique<ScriptedServer>(home() + "/ponderd.sock",
+                                                  [](const SeenRequest&, Peer&) {});
+    Running client(ponder(arguments));
+    ASSERT_TRUE(dying->wait_for(what, 3)) << what;
+    dying.reset();
+    const Ended ended = client.wait();
+    EXPECT_EQ(ended.exit_code, 0) << what << ended.err;
+    EXPECT_EQ(lines_of("starts"), 1) << what;
+    EXPECT_THAT(ended.err, testing::Not(HasSubstr("already"))) << what;
+    const int pid = client::read_instance_lock(home() + "/ponderd.lock").pid;
+    ASSERT_GT(pid, 0);
+    ASSERT_EQ(run(ponder({"stop"})).exit_code, 0);
+    fs::remove_all(home());
+  }
+}
+
+TEST_F(AutostartTest, WhatCouldMakeASecondJobIsNotSentTwice) {
+  fs::create_directory(home());
+  const ScriptedServer dying(home() + "/ponderd.sock", [](const SeenRequest&, Peer&) {});
+  EXPECT_EQ(run(ponder({"submit", "--force-new", "x"})).exit_code, 69);
+  EXPECT_EQ(dying.count("POST /v1/jobs"), 1);
+}
+
+TEST_F(AutostartTest, AHolderOfTheLockThatIsGoingIsWaitedFor) {
+  fs::create_directory(home());
+  fs::permissions(home(), fs::perms::owner_all);
+  UniqueFd lock(::open((home() + "/ponderd.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  const std::string pid = std::to_string(::getpid()) + "\n";
+  ASSERT_EQ(::write(lock.get(), pid.data(), pid.size()), static_cast<ssize_t>(pid.size()));
+  Running client(ponder({"start"}));
+  while (lines_of("starts") == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has found the lock taken
+  lock.reset();
+  const Ended ended = client.wait();
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(lines_of("starts"), 2);
+}
+
+TEST_F(AutostartTest, AHomeThatIsNoDirectoryIsNamed) {
+  const Ended ended =
+      run({.program = dir_ / "bin/ponder", .arguments = {"--home", "/dev/null", "start"}});
+  EXPECT_EQ(ended.exit_code, 74);
+  EXPECT_THAT(ended.err, testing::StartsWith("ponder: /dev/null is not a directory\n"));
 }
 
 TEST_F(AutostartTest, WithoutPonderdTheErrorNamesIt) {
