@@ -237,6 +237,9 @@ std::optional<std::string> check_daemon(Checks& checks, Context& context,
   const bool ready = state == "ready" || state == "busy";
   const bool broken = state == "failed" || state == "down";
   std::string words = health_in_words(*health);
+  constexpr std::string_view kBreak = "\n  ";
+  for (std::size_t at = 0; (at = words.find(kBreak, at)) != std::string::npos;)
+    words.replace(at, kBreak.size(), "; ");
   if (const std::string last = text_at(*health, "engine.last_error");
       !last.empty() && words.find(last) == std::string::npos)
     words += "; last error: " + last;

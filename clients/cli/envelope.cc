@@ -43,8 +43,10 @@ std::string age_of(const json::object& envelope, std::int64_t now_ms) {
 }
 
 std::string tokens_in_words(const json::object& envelope) {
+  // What nobody knows, as after a crash of the daemon, is no 0.
   const auto count = [&](std::string_view path) {
-    return static_cast<long long>(number_at(envelope, path).value_or(0));
+    const auto number = number_at(envelope, path);
+    return number ? fmt::format("{:.0f}", *number) : std::string("-");
   };
   return fmt::format("{} prompt ({} cached), {} reasoning, {} answer", count("tokens.prompt"),
                      count("tokens.cached"), count("tokens.reasoning"), count("tokens.answer"));

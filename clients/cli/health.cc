@@ -39,11 +39,20 @@ int exit_code_of_health(const json::object& health, bool strict) {
 }
 
 std::string health_in_words(const json::object& health) {
-  std::string words = text_at(health, "state");
-  const auto add = [&words](const std::string& more) {
-    words += (words.find(": ") == std::string::npos ? ": " : ", ") + more;
+  const std::string state = text_at(health, "state");
+  std::string words = state;
+  const auto add = [&words, &state](const std::string& more) {
+    words += (words.empty() ? "" : words == state ? ": " : ", ") + more;
   };
-  if (const std::string reason = text_at(health, "reason"); !reason.empty()) add(reason);
+  // A reason is a sentence and what to do about it, each for a line; so is the rest then.
+  std::string head;
+  if (const std::string reason = text_at(health, "reason"); !reason.empty()) {
+    head = state + ": " + reason + "\n  ";
+    constexpr std::string_view kNext = "; ";
+    for (std::size_t at = 0; (at = head.find(kNext, at)) != std::string::npos;)
+      head.replace(at, kNext.size(), "\n  ");
+    words.clear();
+  }
   if (const std::string model = text_at(health, "model.id"); !model.empty()) add("model " + model);
   if (const auto window = number_at(health, "model.n_ctx"))
     add(fmt::format("window {:.0f}", *window));
@@ -53,7 +62,8 @@ std::string health_in_words(const json::object& health) {
         number_at(health, "queue.ask").value_or(0) + number_at(health, "queue.batch").value_or(0)));
   if (const std::string degraded = words_at(health, "degraded"); !degraded.empty())
     add("degraded: " + degraded);
-  return words;
+  if (!head.empty() && words.empty()) head.resize(head.find_last_not_of(" \n") + 1);
+  return head + words;
 }
 
 std::string demo_warning(const json::object& health) {

@@ -19,7 +19,10 @@ struct Options {
 std::string daemon_screen(const json::object& health) {
   std::string out;
   const auto row = [&out](std::string_view name, const std::string& value) {
-    out += fmt::format("{:<8} {}\n", name, value);
+    out += fmt::format("{:<8} ", name);
+    for (const char c : value)  // a value of several lines stays in its column
+      out += c == '\n' ? std::string("\n") + std::string(7, ' ') : std::string(1, c);
+    out += '\n';
   };
   const auto count = [&health](std::string_view path) {
     return number_at(health, path).value_or(0);

@@ -46,6 +46,14 @@ TEST(EnvelopeTest, AStateSaysItsReasonPhaseOrPosition) {
   EXPECT_EQ(state_in_words({{"state", "completed"}, {"phase", "answering"}}), "completed");
 }
 
+TEST(EnvelopeTest, ATokenCountThatNobodyKnowsIsNo0) {
+  const json::object job{
+      {"state", "interrupted"},
+      {"tokens", {{"prompt", 12}, {"cached", 0}, {"reasoning", nullptr}, {"answer", nullptr}}}};
+  EXPECT_THAT(job_screen(job, 0),
+              testing::HasSubstr("12 prompt (0 cached), - reasoning, - answer\n"));
+}
+
 TEST(EnvelopeTest, ATableKeepsEachJobOnOneLineOfPrintableText) {
   const std::vector<json::object> jobs{{{"job_id", "a"},
                                         {"state", "queued"},

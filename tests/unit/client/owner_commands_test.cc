@@ -28,6 +28,21 @@ TEST_F(HealthTest, IsOneInteger) {
   }
 }
 
+TEST_F(HealthTest, AReasonAndWhatToDoHaveALineEach) {
+  on("GET /health", 503,
+     json::object{{"state", "failed"},
+                  {"reason", "a.gguf is not usable: it ends early; download it again"},
+                  {"queue", {{"running", 0}, {"ask", 1}, {"batch", 2}}}});
+  on("GET /v1/jobs", 200, json::object{{"jobs", json::array()}, {"next_before", nullptr}});
+  EXPECT_EQ(run_ponder({"health"}).out,
+            "failed: a.gguf is not usable: it ends early\n  download it again\n"
+            "  0 running, 3 waiting\n");
+  EXPECT_THAT(run_ponder({"status"}).out,
+              testing::StartsWith("daemon   failed: a.gguf is not usable: it ends early\n"
+                                  "         download it again\n"
+                                  "         0 running, 3 waiting\n"));
+}
+
 TEST_F(HealthTest, ASilentDaemonIsUnreachable) {
   server_.reset();
   const Ended ended = run_ponder({"health", "--json"});
