@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kFooter =
     "Exit codes: 0 done, ready or busy; 1 failed; 2 usage or refused; 3 not finished or not "
     "ready;\n"
-    "4 no such job; 5 incomplete, a partial answer is there; 6 cancelled or interrupted;\n"
+    "4 no such job; 5 incomplete, what it wrote is kept; 6 cancelled or interrupted;\n"
     "69 daemon unreachable; 74 storage; 75 try again later; 124 wait timed out; 130 interrupted,\n"
     "the job goes on. A job's id may be shortened while it is unique; @last is your newest job "
     "here.";
@@ -75,6 +75,33 @@ std::string_view command_word(int argc, const char* const* argv) {
   return {};
 }
 
+/// An option before the command's name that there is not; "" if there is none.
+std::string_view unknown_option(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with('-') || word == "--") return {};
+    if (word == "--home") {
+      ++i;
+      continue;
+    }
+    const std::string_view name = word.substr(0, word.find('='));
+    if (name != "--home" && word != "--no-start" && word != "--json" && word != "--version" &&
+        word != "--help" && word != "-h")
+      return name;
+  }
+  return {};
+}
+
+/// Refuses an empty value of the option that is declared as `names` ("-o,--out").
+void refuse_empty(const std::string& names, const std::string& value) {
+  if (!value.empty()) return;
+  const std::size_t at = names.find("--");
+  const std::string name = names.substr(at == std::string::npos ? 0 : at);
+  throw CLI::ValidationError(
+      fmt::format("{} must not be empty: leave it out, or set the variable that it comes from",
+                  name.substr(0, name.find(','))));
+}
+
 /// How often the chosen command's own `option` was given.
 std::size_t chosen_count(const CLI::App& app, const std::string& option) {
   std::size_t count = 0;
@@ -103,12 +130,14 @@ struct Arguments::Parser {
   }
 };
 
-void Arguments::option(const std::string& names, std::string& into, const std::string& help) {
+void Arguments::option(const std::string& names, std::string& into, const std::string& help,
+                       Empty empty) {
   parser_
       .add(
           names,
-          [&into](const CLI::results_t& values) {
+          [&into, names, empty](const CLI::results_t& values) {
             into = unmarked(values.back());
+            if (empty == Empty::refused) refuse_empty(names, into);
             return true;
           },
           help, "TEXT")
@@ -138,8 +167,10 @@ void Arguments::option(const std::string& names, std::vector<std::string>& into,
   parser_
       .add(
           names,
-          [&into](const CLI::results_t& values) {
+          [&into, names](const CLI::results_t& values) {
             into = unmarked(values);
+            for (const std::string& value : into)
+              refuse_empty(names, value);
             return true;
           },
           help, "PATH")
@@ -182,8 +213,11 @@ ParsedLine parse_line(int argc, const char* const* argv, std::span<const Command
   const auto add_globals = [&globals](CLI::App& to) {
     Arguments::Parser parser{to};
     Arguments arguments(parser);
-    arguments.option("--home", globals.home, "keep everything in this one directory");
-    arguments.flag("--no-start", globals.no_start, "do not start the daemon");
+    arguments.option("--home", globals.home, "keep everything in this one directory",
+                     Arguments::Empty::allowed);  // it has its own sentence below
+    arguments.flag("--no-start", globals.no_start,
+                   "do not start the daemon; doctor, health, ps, show, status, top, unload and "
+                   "version never do, ask, wait, result and the others do");
     arguments.flag("--json", globals.json, "print one JSON document");
   };
   add_globals(app);
@@ -204,9 +238,18 @@ ParsedLine parse_line(int argc, const char* const* argv, std::span<const Command
     declared.push_back({sub, std::move(parser), std::move(action)});
   }
   try {
-    std::vector<std::string> words;  // CLI11 wants them from the last to the first
-    for (int i = argc - 1; i > 0; --i)
-      words.push_back(marked(argv[i]));
+    std::vector<std::string> words;
+    bool are_options = true;
+    for (int i = 1; i < argc; ++i) {
+      const std::string_view word = argv[i];
+      are_options = are_options && word != "--";
+      // For CLI11 the word behind "--label=" would be its value.
+      const bool is_empty =
+          are_options && word.starts_with("--") && word.find('=') == word.size() - 1;
+      words.push_back(marked(is_empty ? word.substr(0, word.size() - 1) : word));
+      if (is_empty) words.emplace_back();
+    }
+    std::reverse(words.begin(), words.end());  // CLI11 wants them from the last to the first
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
@@ -220,9 +263,11 @@ ParsedLine parse_line(int argc, const char* const* argv, std::span<const Command
     const std::string_view word = command_word(argc, argv);
     const bool known = std::any_of(commands.begin(), commands.end(),
                                    [&](const Command& each) { return each.name == word; });
-    parsed.error = known          ? error.what()
-                   : word.empty() ? "a command is missing"
-                                  : fmt::format("there is no command \"{}\"", word);
+    const std::string_view option = unknown_option(argc, argv);
+    parsed.error = !option.empty() ? fmt::format("there is no option {}", option)
+                   : known         ? error.what()
+                   : word.empty()  ? "a command is missing"
+                                   : fmt::format("there is no command \"{}\"", word);
     return parsed;
   }
   // An unset variable in a script would otherwise reach the user's own daemon.

@@ -23,10 +23,14 @@ class Arguments {
   struct Parser;
   explicit Arguments(Parser& parser) : parser_(parser) {}
 
-  void option(const std::string& names, std::string& into, const std::string& help);
+  /// An empty text is an unset variable of somebody's script and a wrong line, unless it is allowed
+  /// because it says the same as leaving the option out.
+  enum class Empty { refused, allowed };
+  void option(const std::string& names, std::string& into, const std::string& help,
+              Empty empty = Empty::refused);
   void option(const std::string& names, std::optional<std::int64_t>& into, const std::string& help);
   void option(const std::string& names, std::optional<double>& into, const std::string& help);
-  /// Repeatable, one value each time.
+  /// Repeatable, one value each time, none of them empty.
   void option(const std::string& names, std::vector<std::string>& into, const std::string& help);
   void flag(const std::string& names, bool& into, const std::string& help);
   /// The words that are no options; at least `least` of them, at most `most` (0: any number).

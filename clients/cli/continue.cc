@@ -1,6 +1,7 @@
 // ponder continue: a new job that goes on from an earlier one. Without a text that one goes on
 // where it was cut; with a text, the text is the next turn.
 #include "clients/cli/commands.h"
+#include "clients/cli/job_ids.h"
 #include "clients/cli/job_input.h"
 
 namespace ponder::cli {
@@ -9,6 +10,7 @@ int go_on(Context& context, JobInput& input, bool answer_now) {
   if (answer_now && !input.mode.empty() && input.mode != "answer_now")
     return context.usage("--answer-now and --mode contradict each other");
   if (answer_now) input.mode = "answer_now";
+  if (input.words.front().empty()) return context.failed(no_such_job(input.words.front()));
   input.continue_from = input.words.front();
   input.words.erase(input.words.begin());
   // Stdin is a text only where "-" says so: a job is resumed without one, also in a script.

@@ -12,7 +12,7 @@ enum ExitCode : int {
   kUsage = 2,   ///< a wrong command line, or a request that the daemon refused
   kNotYet = 3,  ///< the job is not finished, the daemon is not ready
   kNoSuchJob = 4,
-  kIncomplete = 5,    ///< a partial answer is there
+  kIncomplete = 5,    ///< cut; what it wrote of an answer or thinking is kept
   kCancelled = 6,     ///< cancelled or interrupted
   kUnreachable = 69,  ///< no daemon
   kStorage = 74,      ///< the disk or database refused, or our own output could not be written

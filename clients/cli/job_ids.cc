@@ -14,12 +14,6 @@ namespace {
 constexpr int kPageMax = 500;
 constexpr int kLookedAtMax = 20'000;
 
-tl::unexpected<Error> unknown(const std::string& word) {
-  Error error{ErrorCode::job_unknown, fmt::format("no such job: {}", word),
-              "`ponder ps -a` lists the jobs"};
-  return fail(std::move(error));
-}
-
 Result<json::object> object_of(Result<client::Response> response) {
   if (!response) return fail(response.error());
   if (!response->body.is_object())
@@ -28,6 +22,11 @@ Result<json::object> object_of(Result<client::Response> response) {
   return std::move(response->body.as_object());
 }
 }  // namespace
+
+Error no_such_job(const std::string& word) {
+  return {ErrorCode::job_unknown, fmt::format("no such job: {}", word.empty() ? "\"\"" : word),
+          "`ponder ps -a` lists the jobs"};
+}
 
 std::string current_workspace() {
   std::error_code ec;
@@ -77,13 +76,14 @@ Result<std::string> resolve_job_id(client::DaemonClient& daemon, const std::stri
     return text_at(newest.front(), "job_id");
   }
   const auto in_ids = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  if (word.empty() || !std::all_of(word.begin(), word.end(), in_ids)) return unknown(word);
+  if (word.empty() || !std::all_of(word.begin(), word.end(), in_ids))
+    return fail(no_such_job(word));
   TRY(const auto jobs, list_jobs(daemon, "", kLookedAtMax, interrupt));
   std::vector<std::string> found;
   for (const json::object& job : jobs)
     if (std::string id = text_at(job, "job_id"); id.starts_with(word))
       found.push_back(std::move(id));
-  if (found.empty()) return unknown(word);
+  if (found.empty()) return fail(no_such_job(word));
   if (found.size() > 1)
     return fail(ErrorCode::bad_request,
                 fmt::format("{} jobs begin with {}, among them {} and {}", found.size(), word,

@@ -10,6 +10,9 @@ namespace ponder::cli {
 /// This directory as jobs name their workspace.
 std::string current_workspace();
 
+/// What is said of a word that means no job.
+Error no_such_job(const std::string& word);
+
 /// The id that `word` means: a whole id is taken as it is, without asking; a prefix is looked up
 /// among all jobs; @last is the newest job of the current directory. job_unknown if there is none,
 /// bad_request naming some candidates if there are several.

@@ -60,6 +60,7 @@ Result<json::array> read_files(const std::vector<std::string>& paths, std::size_
   json::array files;
   for (const std::string& path : paths) {
     auto text = read_input(path, room);
+    if (!text && text.error().code != ErrorCode::bad_request) return fail(text.error());
     if (!text) return refuse("files", text.error().message, text.error().hint);
     if (!is_valid_utf8(*text))
       return refuse("files", fmt::format("{} is not valid UTF-8 text", path),
@@ -88,8 +89,9 @@ void declare_job_input(Arguments& arguments, JobInput& input) {
 
 void declare_job_options(Arguments& arguments, JobInput& input) {
   arguments.option("-f,--file,--files", input.files, "a text file to send along (repeatable)");
-  arguments.option("--context", input.context, "background that the text refers to");
-  arguments.option("--system", input.system, "a system prompt");
+  arguments.option("--context", input.context, "background that the text refers to",
+                   Arguments::Empty::allowed);
+  arguments.option("--system", input.system, "a system prompt", Arguments::Empty::allowed);
   arguments.option("-e,--effort", input.effort,
                    "none, low, medium, xhigh, or a thinking budget in tokens");
   arguments.option("--max-reasoning-tokens", input.max_reasoning_tokens,
@@ -116,6 +118,8 @@ Result<std::string> read_input(const std::string& path, std::size_t bytes_max) {
   if (path != "-") {
     opened.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     fd = opened.get();
+    // A FIFO opens when somebody writes to it, and until then Ctrl-C comes.
+    if (!opened && errno == EINTR) return fail(ErrorCode::cancelled, "interrupted");
     if (!opened)
       return fail(ErrorCode::bad_request,
                   fmt::format("{} cannot be read: {}", path, std::strerror(errno)));

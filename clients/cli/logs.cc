@@ -30,10 +30,17 @@ int print_so_far(Context& context, client::DaemonClient& daemon, const std::stri
 }
 
 int follow(Context& context, client::DaemonClient& daemon, const std::string& id, bool reasoning) {
+  std::string last_kind;
+  bool line_is_open = false;
   const auto end = follow_job(
       daemon, id,
       [&](std::string_view kind, const std::string& text) {
-        if (kind == "answer" || reasoning) context.out(text);
+        if ((kind != "answer" && !reasoning) || text.empty()) return;
+        // An empty line between the thinking and the answer.
+        if (!last_kind.empty() && kind != last_kind) context.out(line_is_open ? "\n\n" : "\n");
+        last_kind = kind;
+        line_is_open = !text.ends_with('\n');
+        context.out(text);
       },
       context.interrupt());
   if (!end) return context.failed(end.error());

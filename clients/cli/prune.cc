@@ -46,7 +46,8 @@ Action declare_prune(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments.flag("--unread", options->unread, "also results that nobody has read");
   arguments.flag("-a,--all", options->everywhere, "of every directory, not only of this one");
-  arguments.flag("--dry-run", options->dry_run, "only say which would go");
+  arguments.flag("--dry-run", options->dry_run,
+                 "only say which would go; `ponder ps -s expired` lists what is gone");
   return [options](Context& context) { return prune(context, *options); };
 }
 

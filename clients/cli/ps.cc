@@ -76,8 +76,10 @@ int ps(Context& context, const Options& options) {
 
 Action declare_ps(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.flag("-a,--all", options->all, "also jobs that have ended");
-  arguments.option("-s,--state", options->state, "only jobs in this state");
+  arguments.flag("-a,--all", options->all,
+                 "also jobs that have ended, not those that were pruned (-s expired)");
+  arguments.option("-s,--state", options->state,
+                   "only jobs in this state; expired: those whose texts were pruned");
   arguments.option("-l,--label", options->label, "only jobs with this label");
   arguments.option("--workspace", options->workspace, "only jobs of this directory");
   arguments.option("-n,--limit", options->limit, "at most this many (100)");

@@ -28,6 +28,7 @@ struct Options {
 /// no regular file (/dev/null, a pipe) is written in place.
 Result<void> write_file(const std::string& path, const std::string& text) {
   const auto failed = [&path] {
+    if (errno == EINTR) return fail(ErrorCode::cancelled, "interrupted");  // a FIFO nobody reads
     return fail(ErrorCode::storage,
                 fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
   };
@@ -81,7 +82,7 @@ int result(Context& context, const Options& options) {
   if (!answer) return context.failed(answer.error());
   json::object page = answer->body.is_object() ? answer->body.as_object() : json::object{};
   const std::string text = text_at(page, "text");
-  if (!options.out_file.empty()) {
+  if (!options.out_file.empty() && options.out_file != "-") {
     if (auto written = write_file(options.out_file, text); !written)
       return context.failed(written.error());
     if (!context.json()) return kDone;
@@ -106,7 +107,7 @@ Action declare_result(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments.words("ID", options->words, 1, 1, "the job");
   arguments.option("-p,--part", options->part, "answer (default), reasoning or partial");
-  arguments.option("-o,--out,--out-file", options->out_file, "write it to this file");
+  arguments.option("-o,--out,--out-file", options->out_file, "write it to this file; - is stdout");
   arguments.option("--offset", options->offset, "begin after this many characters");
   arguments.option("--limit", options->limit, "at most this many characters");
   return [options](Context& context) { return result(context, *options); };

@@ -202,7 +202,8 @@ def usage_errors(home):
              ["cancel"], ["show"], ["stop", "now"], ["status", "a", "b"], ["health", "x"],
              ["submit", "--on-limit", "wait", "x"], ["submit", "--continue-from", "@last", "--mode", "resume", "x"],
              ["submit", "--continue-from", "@last", "--mode", "go_on", "x"], ["continue", "@last"], ["continue"],
-             ["completion", "csh"], ["completion"], ["top", "--every-s", "0"], ["unload", "x"], ["prune", "x"]]
+             ["completion", "csh"], ["completion"], ["top", "--every-s", "0"], ["unload", "x"], ["prune", "x"], ["--frob"],
+             ["submit", "--idempotency-key", "", "x"], ["submit", "--idempotency-key=", "x"], ["ps", "--label", ""]]
     expect(ponder("--home", home, "ask", "[[stub tokens=1]] makes a job"), 0)
     for words in cases:
         run = expect(ponder("--home", home, *words), 2, out="")

@@ -9,7 +9,7 @@ using Words = std::vector<std::string>;
 
 // What the two commands below read.
 Words words, files, rest;
-std::string label;
+std::string label, context;
 std::optional<std::int64_t> number;
 std::optional<double> seconds;
 bool flag = false;
@@ -17,7 +17,8 @@ bool flag = false;
 Action declare_talk(Arguments& arguments) {
   arguments.words("TEXT", words, 0, 0, "");
   arguments.option("--file", files, "");
-  arguments.option("--label", label, "");
+  arguments.option("-l,--label,--name", label, "");
+  arguments.option("--context", context, "", Arguments::Empty::allowed);
   arguments.option("--number", number, "");
   arguments.option("--wait-s", seconds, "");
   arguments.flag("--flag", flag, "");
@@ -99,6 +100,9 @@ TEST_F(ArgumentsTest, WrongLinesAreErrorsThatStillKnowAboutJson) {
   EXPECT_EQ(parse({"--home", "/h", "--no-start", "frobnicate", "x"}).error,
             "there is no command \"frobnicate\"");
   EXPECT_EQ(parse({"--home", "/h"}).error, "a command is missing");
+  for (const Words& line : {Words{"--frob"}, Words{"--frob=1", "talk"}, Words{"--frob", "bogus"}})
+    EXPECT_EQ(parse(line).error, "there is no option --frob");
+  EXPECT_EQ(parse({"--json", "-x"}).error, "there is no option -x");
   EXPECT_TRUE(parse({"one", "--json"}).wants_json);
   EXPECT_FALSE(parse({"one", "--", "--json"}).wants_json);
 }
@@ -109,6 +113,17 @@ TEST_F(ArgumentsTest, AnEmptyHomeIsNotTheDefaultOne) {
     EXPECT_FALSE(parse(line).action);
     EXPECT_FALSE(parse(line).error.empty());
   }
+}
+
+TEST_F(ArgumentsTest, AnEmptyValueIsAnUnsetVariableAndRefused) {
+  for (const Words& line : {Words{"talk", "--label", "", "x"}, Words{"talk", "--label=", "x"}}) {
+    EXPECT_FALSE(parse(line).action);
+    EXPECT_EQ(parse(line).error,
+              "--label must not be empty: leave it out, or set the variable that it comes from");
+  }
+  EXPECT_THAT(parse({"talk", "--file", "a", "--file", ""}).error,
+              testing::StartsWith("--file must not be empty"));
+  ASSERT_TRUE(parse({"talk", "--context", "", "x"}).action) << "the same as none";
 }
 
 TEST_F(ArgumentsTest, TheRestGoesToTheOtherProgramInOrder) {

@@ -1,6 +1,10 @@
 // submit, wait, result, cancel, rm, pin, logs.
+#include <sys/stat.h>
+
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include "tests/unit/client/cli_fixture.h"
 
@@ -158,6 +162,43 @@ TEST_F(SubmitTest, ANoteGoesToStderr) {
   EXPECT_THAT(ended.err, HasSubstr("the same job is in the queue already"));
 }
 
+TEST_F(SubmitTest, AnEmptyOptionIsNoOptionThatWasLeftOut) {
+  for (const char* option : {"--idempotency-key", "--continue-from", "--mode", "--effort", "--file",
+                             "--on-limit", "--schema", "--label", "--workspace"}) {
+    const Ended ended = run_ponder({"submit", "x", option, ""});
+    EXPECT_EQ(ended.exit_code, 2) << option;
+    EXPECT_THAT(ended.err, HasSubstr(std::string(option) + " must not be empty"));
+  }
+  EXPECT_EQ(run_ponder({"continue", ""}).exit_code, 4);
+  EXPECT_THAT(run_ponder({"continue", "", "x"}).err, HasSubstr("no such job: \"\""));
+  EXPECT_TRUE(server_->seen().empty());
+}
+
+/// Waits until the program sleeps in a system call: twice, since it may be a short one.
+bool sleeps(pid_t pid) {
+  for (int looks = 0, asleep = 0; looks < 500; ++looks) {
+    const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+    const std::size_t name_end = stat.rfind(')');
+    asleep = name_end != std::string::npos && stat.substr(name_end, 3) == ") S" ? asleep + 1 : 0;
+    if (asleep == 3) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+TEST_F(SubmitTest, CtrlCWhileItWaitsForAFifoIs130) {
+  ASSERT_EQ(::mkfifo((home_ / "fifo").c_str(), 0600), 0);
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"submit", "-f", home_ / "fifo", "x"}, {"submit", "--schema", home_ / "fifo", "x"}}) {
+    Running running(ponder(arguments));
+    ASSERT_TRUE(sleeps(running.pid()));
+    running.signal(SIGINT);
+    const Ended ended = running.wait();
+    EXPECT_EQ(ended.exit_code, 130) << arguments[1];
+    EXPECT_EQ(ended.err, "ponder: interrupted\n") << arguments[1];
+  }
+}
+
 TEST_F(SubmitTest, GoingOnInsideTheParentsTurnNeedsNoText) {
   RunOptions options = ponder({"submit", "--continue-from", kOtherJob, "--mode", "answer_now"});
   options.input = "";
@@ -269,6 +310,17 @@ TEST_F(ResultTest, WritesAFileWholeOrNotAtAll) {
   EXPECT_EQ(refused.exit_code, 74);
 }
 
+TEST_F(ResultTest, ADashIsStdout) {
+  on("GET " + job_path(kJob, "/result"), 200, json::object{{"text", "new"}, {"part", "answer"}});
+  RunOptions options = ponder({"result", kJob, "-o", "-"});
+  options.directory = home_.path();
+  const Ended ended = run(options);
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_EQ(ended.out, "new");
+  EXPECT_FALSE(std::filesystem::exists(home_ / "-"));
+  EXPECT_EQ(run_ponder({"result", kJob, "-o", "-", "--json"}).document().at("text"), "new");
+}
+
 TEST_F(ResultTest, AnAnswerThatIsNotThereExitsByTheJobsState) {
   on("GET " + job_path(kJob, "/result"), 409, error_body("not_completed", "not completed"));
   const std::map<std::string, int> codes{{"queued", 3},     {"running", 3},   {"failed", 1},
@@ -342,7 +394,7 @@ TEST_F(ChangeTest, LogsPrintsWhatThereIsAndFollowsToTheEnd) {
   });
   EXPECT_EQ(run_ponder({"logs", kJob}).out, "so far");
   EXPECT_EQ(run_ponder({"logs", "-f", kJob}).out, "word");
-  EXPECT_EQ(run_ponder({"logs", "-f", "--reasoning", kJob}).out, "thought word");
+  EXPECT_EQ(run_ponder({"logs", "-f", "--reasoning", kJob}).out, "thought \n\nword");
 }
 
 }  // namespace

@@ -80,6 +80,13 @@ TEST_F(PsTest, FiltersGoToTheDaemon) {
   EXPECT_EQ(server_->seen().at(0).target,
             "/v1/jobs?label=a%20b&workspace=%2Fw&state=failed&limit=7");
   EXPECT_EQ(run_ponder({"ps", "--state", "lost"}).exit_code, 2);
+  EXPECT_EQ(run_ponder({"ps", "--label", ""}).exit_code, 2);
+}
+
+TEST_F(PsTest, HelpSaysWherePrunedJobsAreAndWhoStartsTheDaemon) {
+  EXPECT_THAT(run_ponder({"ps", "--help"}).out, HasSubstr("-s expired"));
+  EXPECT_THAT(run_ponder({"prune", "--help"}).out, HasSubstr("ponder ps -s expired"));
+  EXPECT_THAT(run_ponder({"status", "--help"}).out, HasSubstr("ask, wait, result"));
 }
 
 using StatusTest = CliTest;
