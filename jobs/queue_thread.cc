@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "engine/base/check.h"
+#include "engine/base/thread_latency.h"
 
 namespace ponder::jobs {
 
@@ -105,6 +106,7 @@ void QueueThread::run_ready() {
 }
 
 void QueueThread::loop() {
+  wake_this_thread_soon();
   for (;;) {
     std::deque<Task> batch;
     {

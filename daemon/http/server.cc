@@ -26,6 +26,7 @@
 #include "daemon/http/session.h"
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/base/thread_latency.h"
 #include "engine/base/unique_fd.h"
 
 namespace ponder::daemon {
@@ -309,7 +310,10 @@ void Server::start(Admission admission, Handler handler, ErrorAnswer error_answe
   impl_->context.error_answer = std::move(error_answer);
   for (const auto& listener : impl_->listeners)
     impl_->wait_for_clients(listener);
-  impl_->thread = std::thread([this] { impl_->io.run(); });
+  impl_->thread = std::thread([this] {
+    wake_this_thread_soon();
+    impl_->io.run();
+  });
 }
 
 void Server::post(std::function<void()> task) {
