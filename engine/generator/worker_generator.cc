@@ -95,15 +95,16 @@ struct Generation {
   }
 };
 
-// What other threads leave for the supervisor's.
+// What other threads leave for the supervisor's. It makes the frames, too: that of a prompt of 5 MB
+// takes 5 ms, for which the queue's thread would keep everybody waiting.
 struct NewCall {
   protocol::CallId id;
-  Result<std::string> frame;
+  protocol::ToWorker message;
   Call call;
 };
 struct NewGeneration {
   GenerationId id;
-  Result<std::string> frame;
+  protocol::ToWorker message;
   std::shared_ptr<OutputSink> sink;
 };
 struct CancelGeneration {
@@ -362,9 +363,10 @@ class WorkerGenerator::Supervisor {
   }
 
   void take(NewCall& c) {
-    if (!c.frame) return c.call.give_up(c.frame.error());
     if (still_failed()) return c.call.give_up(*failure_);
-    c.call.frame = std::move(*c.frame);
+    Result<std::string> frame = protocol::encode(c.message);
+    if (!frame) return c.call.give_up(frame.error());
+    c.call.frame = std::move(*frame);
     c.call.deadline = after(now(), options_.load_wait_s);
     const auto [it, fresh] = calls_.emplace(c.id, std::move(c.call));
     wake_up();
@@ -372,14 +374,15 @@ class WorkerGenerator::Supervisor {
   }
 
   void take(NewGeneration& c) {
-    if (!c.frame) return c.sink->on_ended({Finish::failed, {}, c.frame.error()});
     if (still_failed()) return c.sink->on_ended({Finish::failed, {}, *failure_});
     if (generations_.contains(c.id))
       return c.sink->on_ended(
           {Finish::failed, {}, Error{ErrorCode::internal, "a generation of this id already runs"}});
+    Result<std::string> frame = protocol::encode(c.message);
+    if (!frame) return c.sink->on_ended({Finish::failed, {}, frame.error()});
     Generation g;
     g.sink = std::move(c.sink);
-    g.frame = std::move(*c.frame);
+    g.frame = std::move(*frame);
     g.asked = now();
     g.deadline = after(g.asked, options_.load_wait_s);
     const auto [it, fresh] = generations_.emplace(c.id, std::move(g));
@@ -900,28 +903,23 @@ WorkerGenerator::~WorkerGenerator() = default;
 void WorkerGenerator::plan(GenerationRequest request,
                            std::function<void(Result<PromptPlan>)> done) {
   const protocol::CallId id = supervisor_->new_call();
-  Result<std::string> frame =
-      protocol::encode(protocol::ToWorker(protocol::PlanCall{id, std::move(request)}));
   Call call;
   call.planned = std::move(done);
-  supervisor_->post(NewCall{id, std::move(frame), std::move(call)});
+  supervisor_->post(NewCall{id, protocol::PlanCall{id, std::move(request)}, std::move(call)});
 }
 
 void WorkerGenerator::tokenize(std::string text, bool special,
                                std::function<void(Result<std::vector<std::int32_t>>)> done) {
   const protocol::CallId id = supervisor_->new_call();
-  Result<std::string> frame =
-      protocol::encode(protocol::ToWorker(protocol::TokenizeCall{id, std::move(text), special}));
   Call call;
   call.tokenized = std::move(done);
-  supervisor_->post(NewCall{id, std::move(frame), std::move(call)});
+  supervisor_->post(
+      NewCall{id, protocol::TokenizeCall{id, std::move(text), special}, std::move(call)});
 }
 
 void WorkerGenerator::start(GenerationId id, GenerationRequest request,
                             std::shared_ptr<OutputSink> sink) {
-  Result<std::string> frame =
-      protocol::encode(protocol::ToWorker(protocol::Start{id, std::move(request)}));
-  supervisor_->post(NewGeneration{id, std::move(frame), std::move(sink)});
+  supervisor_->post(NewGeneration{id, protocol::Start{id, std::move(request)}, std::move(sink)});
 }
 
 void WorkerGenerator::cancel(GenerationId id) {

@@ -129,7 +129,7 @@ def walk(daemon):
                 daemon.call("POST", f"/v1/jobs/{reply.json['job_id']}/cancel", {})
     watch.alive()
     check(calm.failed == 0 and beside.failed == 0, f"good requests failed: {calm.failed} and {beside.failed}")
-    # Not kept yet on two cores (docs/reliability.md, Figures): judged in the full size, told in both.
+    # The short size sends too few for a p99; there it is told and not judged.
     check(not profile.FULL or beside.p99() <= 2 * max(calm.p99(), NOISE_FLOOR_S),
           f"good p99 {beside.p99() * 1000:.1f} ms beside hostile requests, {calm.p99() * 1000:.1f} ms beside ordinary ones")
     kinds = len(requests)
