@@ -87,6 +87,9 @@ json::object next_call(const JobRow& row) {
     return call("result", {{"job_id", id}, {"part", part}},
                 fmt::format("ponder result --part {} {}", part, id));
   }
+  if (row.reason == Reason::deadline)  // it ran, and said nothing yet
+    return call("submit", {{"continue_from", id}, {"mode", "resume"}},
+                "ponder continue --mode resume " + id);
   return call("health", {}, "ponder health");
 }
 
