@@ -465,8 +465,7 @@ class WorkerGenerator::Supervisor {
 
   void start_worker() {
     reader_ = {};
-    out_.clear();
-    out_sent_ = 0;
+    forget_out();
     refused_.reset();
     Result<WorkerProcess> spawned = WorkerProcess::spawn(arguments_of(options_));
     if (!spawned) {
@@ -676,6 +675,12 @@ class WorkerGenerator::Supervisor {
 
   // --- the socket ---------------------------------------------------------------------------
 
+  /// Its memory, too: a few large prompts at once are a hundred megabytes.
+  void forget_out() {
+    std::string().swap(out_);
+    out_sent_ = 0;
+  }
+
   void send(const std::string& frame) {
     out_ += frame;
     flush();
@@ -688,11 +693,11 @@ class WorkerGenerator::Supervisor {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) {
         // EAGAIN: later. Anything else: the worker is gone, and reading will say so.
-        if (errno != EAGAIN) out_.clear(), out_sent_ = 0;
+        if (errno != EAGAIN) forget_out();
         return;
       }
       out_sent_ += static_cast<std::size_t>(n);
-      if (out_sent_ == out_.size()) out_.clear(), out_sent_ = 0;
+      if (out_sent_ == out_.size()) forget_out();
     }
   }
 
