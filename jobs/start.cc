@@ -217,6 +217,8 @@ void QueueActor::schedule() {
   bool started = false;
   for (const std::size_t i : picks.start) {
     const auto& [id, call] = who[i];
+    // One before it ended as soon as it began, and what that scheduled has started this one.
+    if (id.empty() ? !waiting_turns_.contains(call) : !waiting_.contains(id)) continue;
     const bool alone = !id.empty() && on_trial(waiting_.at(id).row);
     const bool is_batch = waiting[i].lane == Lane::batch;
     const bool passes =

@@ -388,5 +388,21 @@ TEST_F(Resume, ALoadedModelThatIsAnotherOneFailsWhatGoesOn) {
   EXPECT_EQ(text_of(e, "reason"), "model_missing");
 }
 
+TEST_F(Resume, WhatEndsAsItBeginsLeavesTheOthersTheirPlaces) {
+  open();
+  const std::string cut = cut_job(2, Finish::output_limit);
+  generator.set_state(GeneratorState::loading);
+  const std::string first =
+      submit_id({{"continue_from", cut}, {"mode", "resume"}, {"kind", "ask"}});
+  const std::string second = submit_id({{"task", "one"}, {"kind", "ask"}});
+  const std::string third = submit_id({{"task", "two"}});
+  generator.set_model("other");
+  generator.set_state(GeneratorState::ready);
+  advance(1000);
+  EXPECT_EQ(text_of(ended(first), "reason"), "model_missing");
+  for (const std::string& id : {second, third})
+    EXPECT_EQ(text_of(get(id).value(), "state"), "running");
+}
+
 }  // namespace
 }  // namespace ponder::jobs
