@@ -66,7 +66,7 @@ class WaitingJobs {
   /// Batch jobs that had not come of age when this was last asked: by submission, and by since_ms.
   std::set<std::int64_t> young_;
   std::set<std::pair<std::int64_t, std::int64_t>> young_since_;
-  std::int64_t ageing_ms_ = 0;  ///< that they were held against
+  std::int64_t ageing_ms_ = INT64_MAX;  ///< that they were held against; all are young at first
 };
 
 }  // namespace ponder::jobs
