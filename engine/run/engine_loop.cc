@@ -378,10 +378,11 @@ void EngineLoop::unpin(Running& r) {
 void EngineLoop::checkpoint(Running& r) {
   const std::int64_t length = r.sequence->length();
   if (!options_.store.enabled() || length < r.checkpoint + kCheckpointSpacing) return;
-  const std::int64_t before = std::exchange(r.checkpoint, length);
+  const std::span<const text::TokenId> ids = r.turn->ids;
   save(r, false);
-  store_.remove(
-      std::span<const text::TokenId>(r.turn->ids).first(static_cast<std::size_t>(before)));
+  if (!store_.holds(ids.first(static_cast<std::size_t>(length)))) return;  // no memory for it
+  const std::int64_t before = std::exchange(r.checkpoint, length);
+  store_.remove(ids.first(static_cast<std::size_t>(before)));
 }
 
 void EngineLoop::finish(Running& r) {
