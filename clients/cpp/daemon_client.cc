@@ -150,14 +150,13 @@ Result<void> read_response(Connection& connection, ResponseReader& reader, bool 
   return {};
 }
 
-/// Whether sending the request once more cannot do a thing twice. The daemon gives an identical job
-/// in its queue back, unless it is told not to.
-bool may_repeat(const json::value* body) {
-  if (!body || !body->is_object()) return true;
-  const json::object& fields = body->as_object();
-  const json::value* force_new = fields.if_contains("force_new");
-  return fields.contains("idempotency_key") || !force_new || !force_new->is_bool() ||
-         !force_new->as_bool();
+/// Whether sending the request once more cannot do a thing twice, nor wait twice. A job without a key
+/// may have been made and have ended meanwhile, and would then be made again.
+bool may_repeat(std::string_view target, const json::value* body) {
+  if (target.find("wait_s=") != target.npos) return false;
+  if (target != "/v1/jobs" || !body || !body->is_object()) return true;
+  const json::value* key = body->as_object().if_contains("idempotency_key");
+  return key && key->is_string() && !key->as_string().empty();
 }
 
 /// The daemons that hung up on a call before their answer ended. One that is being killed still
@@ -250,7 +249,7 @@ Result<Response> DaemonClient::call(std::string_view method, std::string_view ta
     if (read) return finish(reader);
     const Error error = written ? read.error() : written.error();
     const bool hung_up = !written || error.code == ErrorCode::stream_lost;
-    if (!options_.may_start || !hung_up || !may_repeat(body) ||
+    if (!options_.may_start || !hung_up || !may_repeat(target, body) ||
         !hangups.passing(connection.peer_pid()))
       return fail(error);
   }

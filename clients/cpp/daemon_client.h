@@ -66,7 +66,8 @@ class DaemonClient {
   /// `target` is a path with its query, percent-encoded. `timeout_ms` bounds the whole call, the
   /// start of a daemon included (its error is `timed_out`); 0 or less: no bound. Where a daemon may
   /// be started, one that hangs up before its answer ended (kill -9) is started again and asked
-  /// again, unless that could make a second job.
+  /// again within 5 s of the call's start, unless that could make a second job (a submit without a
+  /// key) or wait a second time (`wait_s`).
   Result<Response> call(std::string_view method, std::string_view target, const json::value* body,
                         int timeout_ms, Interrupt* interrupt = nullptr);
 
