@@ -475,6 +475,7 @@ int pull(Context& context, const Options& options) {
   if (source->files.size() > 1) {  // what is split can be read only when all of it is there
     const fs::path first = places->models_dir / source->files.front().name;
     if (auto checked = check_file(context, first, first); !checked) {
+      if (came.empty()) checked.error().hint = "remove its parts, and try another source";
       if (checked.error().code != ErrorCode::cancelled)
         for (const fs::path& path : came)
           set_aside(path, path);
