@@ -289,7 +289,7 @@ def disk_full():
 
 
 def database_held():
-    """Another program holds the database's write lock (T19): what is known is shown all the same."""
+    """Another program holds the database's write lock: what is known is shown all the same."""
     with Daemon("--engine", "stub") as daemon:
         daemon.start()
         known = daemon.submit("[[stub tokens=3]]").json["job_id"]
@@ -309,7 +309,7 @@ def database_held():
             slowest, looks = max(slowest, (time.monotonic() - asked) * 1000), looks + 1
             check(reply.status == 200 and reply.json["state"] == "completed", f"a job is shown meanwhile: {reply.status}")
             time.sleep(0.05)
-        check(slowest < 200, f"a job was shown after {slowest:.0f} ms while the database was held")
+        check(slowest < 200 * profile.sync_factor(), f"a job was shown after {slowest:.0f} ms while the database was held")
         other.execute("rollback")
         other.close()
         began = time.monotonic()

@@ -25,10 +25,10 @@ import audit
 
 from harness import PLANTED, TERMINAL, Daemon, check, finish, http, planted_sqlite, time, wait_until
 from moved_clock import DAY, HOUR, MovedClock
-from profile import figure, size
+from profile import figure, size, sync_factor
 
 JOBS, SUBMITTERS = size(240, 10_000), 4
-AGEING_S, AGEING_JOBS, ASK_S, LATE_S = 1.0, size(3, 40), 0.08, 0.25
+AGEING_S, AGEING_JOBS, ASK_S, LATE_S = 1.0, size(3, 40), 0.08, 0.25 * sync_factor()
 BEHIND = size(100, 1000)
 choose = random.Random(10)
 

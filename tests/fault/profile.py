@@ -45,7 +45,7 @@ def steadied(measure, tries=None):
         print("measured again:", "; ".join(slow), flush=True)
 
 
-def sync_factor(directory, quiet_ms=5):
+def sync_factor(directory=tempfile.gettempdir(), quiet_ms=5):
     """How many times slower than `quiet_ms` the slowest of a hundred syncs on this disk is, at least 1.
     Bounds on what waits for the disk speak of one that syncs within 5 ms, which a disk that others
     use at the same time does not."""

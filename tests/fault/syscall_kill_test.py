@@ -253,12 +253,12 @@ def no_second_open():
         since = time.time()
         Script(daemon).run()
         beside = []
-        for arguments in (["health"], ["list"], ["doctor"]) if not PLANTED else ():
+        for arguments in (["health"], ["ps", "-a"], ["doctor"]) if not PLANTED else ():
             with tempfile.NamedTemporaryFile(prefix="ponder-trace-") as log:
-                subprocess.run([*before[:before.index(trace.name)], log.name, "-e", before[-1],
+                done = subprocess.run([*before[:before.index(trace.name)], log.name, "-e", before[-1],
                                 BIN / "ponder", "--home", daemon.home, *arguments], capture_output=True, timeout=30)
                 seen = pathlib.Path(log.name).read_text(errors="replace")
-                check("openat(" in seen, f"ponder {arguments[0]} is traced")
+                check("openat(" in seen and done.returncode == 0, f"ponder {arguments[0]} ran, traced: exit {done.returncode}")
                 beside += opened_beside(seen, 0, float("inf"))
         until = time.time()
         end(daemon, signal.SIGTERM)

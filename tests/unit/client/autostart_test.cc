@@ -182,7 +182,8 @@ TEST_F(AutostartTest, AHolderOfTheLockThatIsGoingIsWaitedFor) {
   Running client(ponder({"start"}));
   while (lines_of("starts") == 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has found the lock taken
+  while (lines_of("refused") == 0)  // it has found the lock taken
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   lock.reset();
   const Ended ended = client.wait();
   EXPECT_EQ(ended.exit_code, 0) << ended.err;

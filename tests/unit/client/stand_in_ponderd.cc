@@ -108,6 +108,7 @@ int main(int argc, char** argv) {
   }
   const int lock = ::open(places->lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    append_line((places->state_dir / "refused").string(), words);
     std::fprintf(stderr, "ponderd: another ponderd serves %s\n", places->state_dir.c_str());
     return 1;
   }
