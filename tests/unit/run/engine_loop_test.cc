@@ -103,6 +103,29 @@ class Loop : public testing::Test {
     while (!loop->idle())
       loop->step();
   }
+  /// Steps until `sink` has heard so many tokens.
+  void step_to(const std::shared_ptr<RecordingSink>& sink, std::size_t tokens) {
+    while (sink->heard().tokens().size() < tokens)
+      loop->step();
+  }
+  /// What it has said when it is cancelled after some tokens.
+  Ids cut(const Ask& ask, std::size_t tokens) {
+    const auto sink = start(ask);
+    step_to(sink, tokens);
+    turn->cancelled = true;
+    finish();
+    EXPECT_EQ(sink->finish(), Finish::cancelled);
+    return sink->heard().tokens();
+  }
+  /// Runs to its end; the rows that were read before its first token, and what was heard.
+  std::pair<std::int64_t, Heard> run_counted(const Ask& ask) {
+    const std::int64_t before = model->rows_read;
+    const auto sink = start(ask);
+    step_to(sink, 1);
+    const std::int64_t read = model->rows_read - before;
+    finish();
+    return {read, sink->heard()};
+  }
   Heard run(const Ask& ask) {
     const auto sink = start(ask);
     finish();
@@ -227,20 +250,8 @@ TEST_F(Loop, ACancelledDecodeGoesOnFromItsStateInMemory) {
       make(o);
       Ask ask{talk(1, 400), 60};
       const Ids whole = plain(ask);
-      const auto cut = start(ask);
-      while (cut->heard().tokens().size() < 25)
-        loop->step();
-      turn->cancelled = true;
-      finish();
-      EXPECT_EQ(cut->finish(), Finish::cancelled);
-      ask.resume = cut->heard().tokens();
-      const std::int64_t before = model->rows_read;
-      const auto resumed = start(ask);
-      while (resumed->heard().tokens().empty())
-        loop->step();
-      const std::int64_t read = model->rows_read - before;
-      finish();
-      const Heard h = resumed->heard();
+      ask.resume = cut(ask, 25);
+      const auto [read, h] = run_counted(ask);
       EXPECT_EQ(ask.resume + h.tokens(), whole);
       if (bytes > 0) {
         EXPECT_EQ(h.started.at(0).cache_path, "device");
@@ -261,25 +272,21 @@ TEST_F(Loop, OfWhatWasMadeAndNotToldLittleIsReadAgain) {
     make(o);
     Ask ask{talk(1, 400), 900};
     const Ids whole = plain(ask);
-    const auto cut = start(ask);
-    while (cut->heard().tokens().size() < 300)
-      loop->step();
-    const std::size_t states = loop->store().stats().device_states;
-    while (cut->heard().tokens().size() < 800)
-      loop->step();
-    EXPECT_EQ(loop->store().stats().device_states, states) << "only the latest is kept";
-    turn->cancelled = true;
-    finish();
-    ask.resume = cut->heard().tokens();
+    ask.resume = cut(ask, 800);
     ask.resume.resize(790);  // what its daemon stored
-    const std::int64_t before = model->rows_read;
-    const auto resumed = start(ask);
-    while (resumed->heard().tokens().empty())
-      loop->step();
-    EXPECT_LE(model->rows_read - before, 256 + 16) << spec;
-    finish();
-    EXPECT_EQ(ask.resume + resumed->heard().tokens(), whole);
+    const auto [read, h] = run_counted(ask);
+    EXPECT_LE(read, 256 + 16) << spec;
+    EXPECT_EQ(ask.resume + h.tokens(), whole);
   }
+}
+
+TEST_F(Loop, WhileATurnWritesOnlyItsLatestStateIsKept) {
+  make(with_store(1 << 30, 0));
+  const auto sink = start({talk(1, 400), 900});
+  step_to(sink, 300);
+  const std::size_t states = loop->store().stats().device_states;
+  step_to(sink, 800);
+  EXPECT_EQ(loop->store().stats().device_states, states);
 }
 
 TEST_F(Loop, ACancelledPrefillIsNotLost) {
