@@ -109,13 +109,9 @@ bool QueueActor::flush(RunningJob& job) {
   }
   if (!*appended) {
     log_error("a running job is not ours any more; its generation is given up");
-    options_.on_lost();
     generator_.cancel(job.generation());
     detached_[job.generation()] = job.row().lane;
-    const std::string id = job.row().id;
-    forget_running(job);
-    // Where its row was damaged, the store has ended it.
-    if (const auto row = row_of(id)) announce_stored(*row);
+    give_up(job);
     return false;
   }
   job.saved();
@@ -193,6 +189,18 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   write_end(job.row().id);
 }
 
+/// A job whose row takes no write of this daemon. Where the row was damaged the store itself has
+/// ended it, and the others go on; else another daemon has taken the queue over.
+void QueueActor::give_up(RunningJob& job) {
+  const std::string id = job.row().id;
+  forget_running(job);  // from here on its row is the stored one
+  const auto row = row_of(id);
+  const bool damaged = row && row->state == State::failed && row->reason == Reason::storage;
+  if (!damaged) options_.on_lost();
+  if (row) return announce_stored(*row);
+  wake(id);
+}
+
 void QueueActor::write_end(std::string id) {  // a copy: the job that holds it goes
   RunningJob& job = *running_.at(id);
   StateChange change;
@@ -214,10 +222,7 @@ void QueueActor::write_end(std::string id) {  // a copy: the job that holds it g
   }
   if (!*left) {
     log_error("the end of a job was not ours to write; it is given up");
-    options_.on_lost();
-    forget_running(job);
-    if (const auto row = row_of(id)) return announce_stored(*row);
-    return wake(id);
+    return give_up(job);
   }
   job.saved();
   job.add_change(change);

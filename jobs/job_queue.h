@@ -45,7 +45,7 @@ struct Options {
   /// Asked on the queue thread before a job is accepted or claimed, and once a minute.
   std::function<bool()> is_owner = [] { return true; };
   /// Another daemon has this queue, or a running job of it: nothing is written any more. Called on
-  /// the queue thread; a daemon ends here, for its jobs are in better hands.
+  /// the queue thread; a daemon ends here, for its jobs are in better hands. Not for damaged rows.
   std::function<void()> on_lost = [] {};
   int plan_timeout_ms = 3000;  ///< submit waits this long for the generator's exact count
   int end_grace_ms = 5000;     ///< a cancelled generation that does not end is given up then

@@ -167,6 +167,7 @@ class QueueActor final : public JobQueue {
   bool cut(RunningJob& job);
   void end_generation(RunningJob& job, const Ended& ended);
   void write_end(std::string id);
+  void give_up(RunningJob& job);
   void forget_running(RunningJob& job);
   void cancel_timers(RunningJob& job);
   void arm_retention(std::int64_t delay_ms);

@@ -79,6 +79,7 @@ TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatRecoveryMade) {
 }
 
 TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatARescueOfTheDatabaseMade) {
+  options.on_lost = [] { ADD_FAILURE() << "nobody else has this queue"; };
   std::vector<std::pair<std::string, State>> ends;
   options.on_end = [&ends](const std::string& id, State state) { ends.emplace_back(id, state); };
   open();
