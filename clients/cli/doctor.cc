@@ -1,7 +1,7 @@
 // ponder doctor: looks at everything that must be right, says what to do about what is not, changes
 // nothing and starts nothing. With --two-turn it times the reuse of a long prompt instead, with
 // --offline it reads the whole database (doctor_offline.cc).
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
@@ -236,10 +236,7 @@ std::optional<std::string> check_daemon(Checks& checks, Context& context,
   const std::string degraded = words_at(*health, "degraded");
   const bool ready = state == "ready" || state == "busy";
   const bool broken = state == "failed" || state == "down";
-  std::string words = health_in_words(*health);
-  constexpr std::string_view kBreak = "\n  ";
-  for (std::size_t at = 0; (at = words.find(kBreak, at)) != std::string::npos;)
-    words.replace(at, kBreak.size(), "; ");
+  std::string words = fmt::format("{}", fmt::join(health_lines(*health), "; "));
   if (const std::string last = text_at(*health, "engine.last_error");
       !last.empty() && words.find(last) == std::string::npos)
     words += "; last error: " + last;

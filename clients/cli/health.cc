@@ -1,5 +1,5 @@
 // ponder health: how things stand, as one integer.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
@@ -17,7 +17,7 @@ int health(Context& context, bool strict) {
   if (context.json())
     context.document(*health);
   else
-    context.out(health_in_words(*health) + "\n");
+    context.out(fmt::format("{}\n", fmt::join(health_lines(*health), "\n  ")));
   if (const std::string demo = demo_warning(*health); !demo.empty() && !context.json())
     context.say("ponder: " + demo);
   return exit_code_of_health(*health, strict);
@@ -38,32 +38,33 @@ int exit_code_of_health(const json::object& health, bool strict) {
   return strict && !words_at(health, "degraded").empty() ? kNotYet : kDone;
 }
 
-std::string health_in_words(const json::object& health) {
-  const std::string state = text_at(health, "state");
-  std::string words = state;
-  const auto add = [&words, &state](const std::string& more) {
-    words += (words.empty() ? "" : words == state ? ": " : ", ") + more;
-  };
-  // A reason is a sentence and what to do about it, each for a line; so is the rest then.
-  std::string head;
-  if (const std::string reason = text_at(health, "reason"); !reason.empty()) {
-    head = state + ": " + reason + "\n  ";
-    constexpr std::string_view kNext = "; ";
-    for (std::size_t at = 0; (at = head.find(kNext, at)) != std::string::npos;)
-      head.replace(at, kNext.size(), "\n  ");
-    words.clear();
-  }
-  if (const std::string model = text_at(health, "model.id"); !model.empty()) add("model " + model);
+std::vector<std::string> health_lines(const json::object& health) {
+  std::vector<std::string> facts;
+  if (const std::string model = text_at(health, "model.id"); !model.empty())
+    facts.push_back("model " + model);
   if (const auto window = number_at(health, "model.n_ctx"))
-    add(fmt::format("window {:.0f}", *window));
+    facts.push_back(fmt::format("window {:.0f}", *window));
   if (const auto running = number_at(health, "queue.running"))
-    add(fmt::format(
+    facts.push_back(fmt::format(
         "{:.0f} running, {:.0f} waiting", *running,
         number_at(health, "queue.ask").value_or(0) + number_at(health, "queue.batch").value_or(0)));
   if (const std::string degraded = words_at(health, "degraded"); !degraded.empty())
-    add("degraded: " + degraded);
-  if (!head.empty() && words.empty()) head.resize(head.find_last_not_of(" \n") + 1);
-  return head + words;
+    facts.push_back("degraded: " + degraded);
+  const std::string known = fmt::format("{}", fmt::join(facts, ", "));
+
+  const std::string first = text_at(health, "state");
+  std::string reason = text_at(health, "reason");
+  if (reason.empty()) return {known.empty() ? first : first + ": " + known};
+  // A reason is a sentence, and then what to do about it.
+  std::vector<std::string> lines;
+  constexpr std::string_view kNext = "; ";
+  for (std::size_t at; (at = reason.find(kNext)) != std::string::npos;
+       reason.erase(0, at + kNext.size()))
+    lines.push_back(reason.substr(0, at));
+  lines.push_back(reason);
+  lines.front() = first + ": " + lines.front();
+  if (!known.empty()) lines.push_back(known);
+  return lines;
 }
 
 std::string demo_warning(const json::object& health) {

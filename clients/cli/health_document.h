@@ -1,6 +1,7 @@
 #pragma once
 // GET /health, and what it means for a script.
 #include <string>
+#include <vector>
 
 #include "clients/cli/context.h"
 
@@ -11,8 +12,9 @@ Result<json::object> get_health(client::DaemonClient& daemon, client::Interrupt*
 /// kDone if ready or busy, else kNotYet; `strict`: degraded counts as not ready.
 int exit_code_of_health(const json::object& health, bool strict);
 
-/// "ready: pebble (demo), window 32768, 1 running, 2 waiting".
-std::string health_in_words(const json::object& health);
+/// "ready: model pebble, window 32768, 1 running, 2 waiting". Where there is a reason: the state
+/// with it, what to do about it, and the rest, a line each.
+std::vector<std::string> health_lines(const json::object& health);
 
 /// What must be said with every mention of the bundled model, or "".
 std::string demo_warning(const json::object& health);

@@ -1,5 +1,5 @@
 // ponder start: the owner wants the daemon to run; takes back an earlier `ponder stop`.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <chrono>
 #include <thread>
@@ -51,7 +51,7 @@ int start(Context& context) {
   else
     context.say(fmt::format("ponder: the daemon {}; {}",
                             was_running ? "was running already" : "runs",
-                            health_in_words(*health)));
+                            fmt::join(health_lines(*health), "\n  ")));
   // Loading is a start that goes well; an engine that gave up is not.
   if (exit_code_of_health(*health, false) == kDone || text_at(*health, "state") == "loading")
     return kDone;

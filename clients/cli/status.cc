@@ -1,5 +1,5 @@
 // ponder status: one screen about the daemon, or about one job.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
@@ -19,15 +19,12 @@ struct Options {
 std::string daemon_screen(const json::object& health) {
   std::string out;
   const auto row = [&out](std::string_view name, const std::string& value) {
-    out += fmt::format("{:<8} ", name);
-    for (const char c : value)  // a value of several lines stays in its column
-      out += c == '\n' ? std::string("\n") + std::string(7, ' ') : std::string(1, c);
-    out += '\n';
+    out += fmt::format("{:<8} {}\n", name, value);
   };
   const auto count = [&health](std::string_view path) {
     return number_at(health, path).value_or(0);
   };
-  row("daemon", health_in_words(health));
+  row("daemon", fmt::format("{}", fmt::join(health_lines(health), "\n         ")));
   if (const std::string demo = demo_warning(health); !demo.empty()) row("", demo);
   if (const auto pid = number_at(health, "engine.pid")) {
     std::string engine = fmt::format(

@@ -1,6 +1,6 @@
 // ponder top: the daemon and its jobs, refreshed until Ctrl-C; into a file or pipe and with --json,
 // once.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -44,8 +44,9 @@ std::string screen(const View& view) {
     return static_cast<std::int64_t>(number_at(view.health, path).value_or(0));
   };
   return fmt::format("{}\n{} running, {} asks and {} batch jobs wait\n\n{}",
-                     health_in_words(view.health), whole("queue.running"), whole("queue.ask"),
-                     whole("queue.batch"), job_table(view.jobs, system_clock().wall_ms()));
+                     fmt::join(health_lines(view.health), "\n  "), whole("queue.running"),
+                     whole("queue.ask"), whole("queue.batch"),
+                     job_table(view.jobs, system_clock().wall_ms()));
 }
 
 int top(Context& context, std::optional<double> every_s) {
