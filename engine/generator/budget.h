@@ -8,8 +8,7 @@
 namespace ponder {
 
 /// Up to here a prompt that does not fit is counted exactly, which is what a client needs to cut
-/// its history; of a longer one the refusal says what has been counted so far, and that it is no
-/// more.
+/// its history; of a longer one the refusal says that it has at least so many tokens.
 constexpr std::int64_t most_counted(std::int64_t n_ctx) {
   return 2 * n_ctx;
 }

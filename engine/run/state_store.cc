@@ -305,9 +305,13 @@ void StateStore::drop_unpinned() {
     if (node->pins == 0) drop(*node);
 }
 
-void StateStore::drop(Node& node) {
+void StateStore::remove(Node& node) {
   for (const Place place : {Place::device, Place::host})
     if (node.in(place)) remove(place, node);
+}
+
+void StateStore::drop(Node& node) {
+  remove(node);
   node.lost = true;
 }
 
@@ -326,9 +330,7 @@ void StateStore::unpin(std::span<const std::int32_t> ids) {
 
 void StateStore::remove(std::span<const std::int32_t> ids) {
   Node* node = ids.empty() ? nullptr : exact(ids);
-  if (!node || node->pins > 0) return;
-  for (const Place place : {Place::device, Place::host})
-    if (node->in(place)) remove(place, *node);
+  if (node && node->pins == 0) remove(*node);
 }
 
 /// Ids that lead to no state any more are kept up to a bound, the last used ones longest.

@@ -115,6 +115,7 @@ class StateStore {
   void split(Node& node, std::size_t at);
   void add(Place place, Node& node, std::shared_ptr<const models::Snapshot> snapshot);
   void remove(Place place, Node& node);
+  void remove(Node& node);
   /// What `node` alone holds in `place`: what removing it gives back.
   std::uint64_t freed_by(Place place, const Node& node) const;
   void fit(Place place);
