@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "engine/base/check.h"
+#include "engine/text/json_schema_fits.h"
 #include "engine/text/json_schema_merge.h"
 
 namespace ponder::text {
@@ -34,17 +35,6 @@ int nesting(const json::value& value, int limit) {
     for (const json::value& item : *a)
       most = std::max(most, nesting(item, limit - 1));
   return value.is_structured() ? most + 1 : 0;
-}
-
-bool has_type(const json::value& value, std::string_view type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_bool();
-  if (type == "null") return value.is_null();
-  if (type == "number") return value.is_number();
-  // Of 1.0 the drafts and their readers say different things; a writer's integer has no point.
-  return value.is_int64() || value.is_uint64();
 }
 
 Result<std::int64_t> length_of(const json::object& schema, std::string_view key,
@@ -157,13 +147,12 @@ class Normalizer {
 
   Result<void> add_literals(const json::object& schema, const json::array& values, JsonNode& node) {
     TRY_VOID(count_parts(values.size()));
-    const json::value* types = schema.if_contains("type");
+    json::object rest = schema;  // what else it says holds for each of them
+    rest.erase("enum");
     std::map<int, std::vector<std::string>> by_height;
     for (const json::value& value : values) {
-      const auto fits = [&](const json::value& type) {
-        return has_type(value, std::string_view(type.as_string()));
-      };
-      if (types && std::none_of(types->as_array().begin(), types->as_array().end(), fits)) continue;
+      TRY(const bool fits, value_fits(root_, rest, value, work_));
+      if (!fits) continue;
       by_height[nesting(value, kMaxSchemaDepth)].push_back(to_json(value));
     }
     for (auto& [height, texts] : by_height) {
@@ -236,25 +225,6 @@ class Normalizer {
     return shape;
   }
 
-  /// A bound as a number; `exclusive` is draft 4's true or a later draft's number.
-  struct Bound {
-    double value = 0;
-    bool open = false;
-  };
-  static std::optional<Bound> bound(const json::object& schema, std::string_view key,
-                                    std::string_view exclusive, bool lower) {
-    std::optional<Bound> out;
-    const json::value* value = schema.if_contains(key);
-    const json::value* other = schema.if_contains(exclusive);
-    if (value && value->is_number())
-      out = {value->to_number<double>(), other && other->is_bool() && other->as_bool()};
-    if (other && other->is_number()) {
-      const auto n = other->to_number<double>();
-      if (!out || (lower ? n >= out->value : n <= out->value)) out = {n, true};
-    }
-    return out;
-  }
-
   static JsonShape integer(const json::object& schema) {
     JsonShape shape;
     shape.kind = Kind::integer;
@@ -265,11 +235,11 @@ class Normalizer {
       if (x >= most) return kMostJsonInteger;
       return x <= -most ? -kMostJsonInteger : static_cast<std::int64_t>(x);
     };
-    if (const auto low = bound(schema, "minimum", "exclusiveMinimum", true)) {
+    if (const auto low = number_bound(schema, true)) {
       shape.min = clamp(std::ceil(low->value));
       if (low->open && static_cast<double>(shape.min) == low->value) ++shape.min;
     }
-    if (const auto high = bound(schema, "maximum", "exclusiveMaximum", false)) {
+    if (const auto high = number_bound(schema, false)) {
       shape.max = clamp(std::floor(high->value));
       if (high->open && static_cast<double>(shape.max) == high->value) --shape.max;
     }
@@ -279,10 +249,8 @@ class Normalizer {
   static JsonShape number(const json::object& schema) {
     JsonShape shape;
     shape.kind = Kind::number;
-    if (const auto low = bound(schema, "minimum", "exclusiveMinimum", true))
-      shape.may_be_negative = low->value < 0;
-    if (const auto high = bound(schema, "maximum", "exclusiveMaximum", false))
-      shape.may_be_positive = high->value >= 0;
+    if (const auto low = number_bound(schema, true)) shape.may_be_negative = low->value < 0;
+    if (const auto high = number_bound(schema, false)) shape.may_be_positive = high->value >= 0;
     return shape;
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <sstream>
 
 #include "tests/unit/text/json_texts.h"
 
@@ -123,6 +124,37 @@ TEST(JsonGrammar, AnIntegerHasNoPoint) {
   EXPECT_TRUE(takes(schema, "2"));
   EXPECT_FALSE(takes(schema, "1.0"));
   EXPECT_TRUE(takes(schema_of(R"({"enum": [1.0, 2], "type": "number"})"), "1.0"));
+}
+
+TEST(JsonGrammar, AValueOfAnEnumFitsAllThatIsSaidBesideIt) {
+  const struct {
+    const char* schema;
+    const char* fits;
+    const char* others;
+  } cases[] = {
+      {R"({"enum": [1, 16, -200], "minimum": -128, "exclusiveMaximum": 16})", "1", "16 -200"},
+      {R"({"allOf": [{"enum": ["a", "bcd", "\u00e9\u00e9"]}, {"minLength": 2, "maxLength": 2}]})",
+       "\"\u00e9\u00e9\"", R"("a" "bcd")"},
+      {R"({"enum": [[], [1], [1, "x"]], "minItems": 1, "items": {"type": "integer"}})", "[1]",
+       R"([] [1,"x"])"},
+      {R"({"enum": [[1, 2], ["x", 2]], "prefixItems": [{"$ref": "#/$defs/word"}],
+           "$defs": {"word": {"type": "string"}}})",
+       R"(["x",2])", "[1,2]"},
+      {R"({"enum": [{}, {"a": 1}, {"a": 1, "b": 2}, {"a": "x"}], "required": ["a"],
+           "properties": {"a": {"anyOf": [{"const": 1}, {"const": 3}]}},
+           "additionalProperties": false})",
+       R"({"a":1})", R"({} {"a":1,"b":2} {"a":"x"})"},
+      {R"({"enum": [5, "long enough"], "minLength": 4})", "5", R"("abc")"},
+  };
+  for (const auto& each : cases) {
+    EXPECT_TRUE(takes(schema_of(each.schema), each.fits)) << each.schema;
+    std::istringstream others(each.others);
+    for (std::string text; others >> text;)
+      EXPECT_FALSE(takes(schema_of(each.schema), text)) << each.schema << text;
+  }
+  EXPECT_FALSE(JsonGrammar::compile(
+      schema_of(R"({"allOf": [{"const": 16}, {"type": "integer", "maximum": -128}]})")
+          .as_object()));
 }
 
 TEST(JsonGrammar, StringsKeepTheirLengthInCharacters) {
