@@ -17,11 +17,13 @@ constexpr int kProbeSeldom = 1024;
 constexpr std::size_t kSureMatch = 8, kTrustedMatch = 4;
 
 void blend(double& estimate, double seconds) {
-  // One step may be slow because something else ran; it counts, but not for more than twice.
-  if (estimate > 0)
-    estimate += kCostWeight * (std::min(seconds, 2 * estimate) - estimate);
-  else
+  // One step may be slow because something else ran, or because weights came from the disk: it
+  // counts, but not for more than twice. None is fast by chance: an estimate of over twice a
+  // measurement was made of slow ones (the first draft, which reads its layer from the disk).
+  if (estimate <= 0 || seconds < estimate / 2)
     estimate = seconds;
+  else
+    estimate += kCostWeight * (std::min(seconds, 2 * estimate) - estimate);
 }
 
 }  // namespace

@@ -205,7 +205,8 @@ TEST_F(Loop, ManyAtOnceSayWhatEachSaysAloneWithAndWithoutDrafts) {
     std::vector<Ask> asks;
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (std::uint32_t i = 0; i < 12; ++i) {
-      asks.push_back({talk(i % 5, 20 + 90 * (i % 4)), 20 + 5 * i, i % 2 ? 1.5 : 0.0, i});
+      // Long enough that the first is not done before the eighth begins, whatever is drafted.
+      asks.push_back({talk(i % 5, 20 + 90 * (i % 4)), 80 + 5 * i, i % 2 ? 1.5 : 0.0, i});
       sinks.push_back(start(asks.back()));
       if (i % 3 == 0) loop->step();
     }
@@ -216,7 +217,8 @@ TEST_F(Loop, ManyAtOnceSayWhatEachSaysAloneWithAndWithoutDrafts) {
       const Usage usage = sinks[i]->heard().ended.at(0).usage;
       EXPECT_EQ(sinks[i]->finish(), Finish::output_limit);
       EXPECT_LE(usage.accepted, usage.drafted);
-      EXPECT_EQ(usage.drafted > 0, spec != 0) << spec << " " << i;
+      if (spec != kAdaptive)  // which may find that it does not pay here
+        EXPECT_EQ(usage.drafted > 0, spec != 0) << spec << " " << i;
     }
   }
 }

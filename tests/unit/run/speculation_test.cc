@@ -133,6 +133,31 @@ TEST(Drafting, WhenAStepIsFullOfOthersFewerAreDrafted) {
   EXPECT_LE(beside, alone);
 }
 
+TEST(StepCost, OneSlowMeasurementIsForgottenWithTheNext) {
+  StepCost cost;
+  cost.draft_took(30.0);  // its weights were read from the disk
+  cost.draft_took(0.1);
+  EXPECT_DOUBLE_EQ(cost.draft(), 0.1);
+  cost.step_took(4, 30.0);
+  cost.step_took(4, 1.0);
+  EXPECT_DOUBLE_EQ(cost.step(4), 1.0);
+  cost.step_took(4, 0.9);  // which is no news
+  EXPECT_GT(cost.step(4), 0.95);
+}
+
+TEST(Drafting, AFirstDraftThatWasSlowDoesNotEndTheDrafting) {
+  StepCost cost;
+  Drafting drafting(kAdaptive, true);
+  int last = 0;
+  for (int i = 0; i < 100; ++i) {
+    last = drafting.plan(cost, {}, 5, Ids{1}).depth;
+    cost.step_took(1 + last, 1 + 0.05 * last);
+    if (last > 0) cost.draft_took(i == 0 ? 100.0 : 0.05);
+    drafting.happened(false, last, last);
+  }
+  EXPECT_GE(last, 3);
+}
+
 TEST(StepCost, BetweenMeasurementsItIsALineAndBeyondThemHopeful) {
   StepCost cost;
   EXPECT_GT(cost.step(1), 0);
