@@ -9,12 +9,6 @@
 namespace ponder::run {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
-}
-
 /// Logits of a large vocabulary are a megabyte a row; more rows than this are not drafted for.
 constexpr std::int64_t kMostDraftRows = 32;
 
@@ -25,10 +19,17 @@ Error no_memory() {
 
 }  // namespace
 
-DecodeStep::DecodeStep(const models::Model& model, std::function<bool()> out_of_memory)
+double steady_seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+DecodeStep::DecodeStep(const models::Model& model, std::function<bool()> out_of_memory,
+                       StepClock clock)
     : vocab_(static_cast<std::size_t>(model.vocab())),
       chunk_(model.chunk()),
-      out_of_memory_(std::move(out_of_memory)) {}
+      out_of_memory_(std::move(out_of_memory)),
+      clock_(std::move(clock)) {}
 
 std::int64_t DecodeStep::slice_room(std::size_t decoding) const {
   return chunk_ - static_cast<std::int64_t>(decoding);
@@ -58,7 +59,7 @@ void DecodeStep::run(models::Model& model, std::span<Decoding* const> decoding,
   plan(decoding, rows_left);
   draft(model, decoding);
 
-  const Clock::time_point began = Clock::now();
+  const double began = clock_();
   const bool together = forward(model, decoding, slice);
   std::size_t at = 0;
   std::int64_t rows = 0;
@@ -68,7 +69,7 @@ void DecodeStep::run(models::Model& model, std::span<Decoding* const> decoding,
     rows += static_cast<std::int64_t>(rows_[i].size());
   }
   if (slice && slice->wants_logits && !slice->error) slice->logits = row(at);
-  if (!slice && together) cost_.step_took(rows, seconds_since(began));
+  if (!slice && together) cost_.step_took(rows, clock_() - began);
 }
 
 void DecodeStep::plan(std::span<Decoding* const> decoding, std::int64_t rows_left) {
@@ -111,7 +112,7 @@ void DecodeStep::draft(models::Model& model, std::span<Decoding* const> decoding
       who.push_back(i);
     }
     if (parts.empty()) return;
-    const Clock::time_point began = Clock::now();
+    const double began = clock_();
     Result<void> drafted = fail(no_memory());
     if (make_room(parts.size()))
       drafted = model.draft(parts, std::span(logits_).first(parts.size() * vocab_));
@@ -128,7 +129,7 @@ void DecodeStep::draft(models::Model& model, std::span<Decoding* const> decoding
       else
         rows_[i].push_back(id);
     }
-    if (drafted) cost_.draft_took(seconds_since(began));
+    if (drafted) cost_.draft_took(clock_() - began);
   }
 }
 

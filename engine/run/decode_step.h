@@ -55,11 +55,17 @@ struct PromptSlice {
   std::optional<Error> error = {};
 };
 
+/// Seconds of a clock that never jumps; only differences mean anything. What a step costs decides
+/// how deep is drafted and how long slices are: tests bring their own clock.
+using StepClock = std::function<double()>;
+double steady_seconds();
+
 class DecodeStep {
  public:
   /// `out_of_memory` is called when a step had no memory; where it frees some (returns true), the
   /// step is tried once more.
-  explicit DecodeStep(const models::Model& model, std::function<bool()> out_of_memory = {});
+  explicit DecodeStep(const models::Model& model, std::function<bool()> out_of_memory = {},
+                      StepClock clock = steady_seconds);
 
   /// Rows that a slice beside `decoding` sequences may have at most.
   std::int64_t slice_room(std::size_t decoding) const;
@@ -83,6 +89,7 @@ class DecodeStep {
   const std::size_t vocab_;
   const std::int64_t chunk_;
   const std::function<bool()> out_of_memory_;
+  const StepClock clock_;
   StepCost cost_;
   std::vector<float> logits_;
   std::vector<std::vector<std::int32_t>> rows_;  ///< of each decoding: last token, drafts

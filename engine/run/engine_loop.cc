@@ -12,12 +12,6 @@
 namespace ponder::run {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
-}
-
 // A slice of a prompt takes about this long: what is being decoded waits for it, and cancel, new
 // turns and the daemon's stall clock do where nothing is. Rows are the same in any slice.
 constexpr double kSliceBesideDecoding = 0.1;
@@ -109,7 +103,8 @@ EngineLoop::EngineLoop(models::Model& model, const text::Tokenizer& tokenizer, L
                  return fail(no_memory());
                }
              }),
-      step_(model, [this] { return free_memory(); }) {}
+      step_(
+          model, [this] { return free_memory(); }, options.clock) {}
 
 EngineLoop::~EngineLoop() = default;
 
@@ -148,9 +143,9 @@ std::vector<std::shared_ptr<Turn>> EngineLoop::step() {
     slice.wants_logits = n == prefilling->left();
   }
   if (prefilling || !decoding.empty()) {
-    const Clock::time_point began = Clock::now();
+    const double began = options_.clock();
     step_.run(model_, decoding, prefilling ? &slice : nullptr);
-    if (prefilling) prefilled(*prefilling, slice, seconds_since(began));
+    if (prefilling) prefilled(*prefilling, slice, options_.clock() - began);
   }
 
   for (std::size_t i = 0; i < running_.size();) {

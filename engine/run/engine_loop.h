@@ -6,7 +6,6 @@
 // at most one slice of one prompt. What a sequence says does not depend on the others: a row's
 // numbers are the same in any company.
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -47,6 +46,7 @@ struct LoopOptions {
   /// As many as the daemon's settings can start: what waits here tells nothing, and the daemon
   /// takes a silent generation for a stalled one.
   std::size_t most_running = 128;
+  StepClock clock = steady_seconds;
 };
 
 class EngineLoop {

@@ -136,22 +136,25 @@ TinyQwen35 wide(kernels::DType type, std::uint32_t layers) {
           .matrices = type};
 }
 
-TEST(TinyModelTypes, EachStoredTypeAgreesWithTheSlowReference) {
-  for (const kernels::FormatInfo& format : kernels::kFormats) {
-    // Products of quantised weights quantise the activations too, and random layers multiply that
-    // error: two layers, one of each kind, come to 0.03 in every format.
-    const bool exact = format.block_elements == 1;
-    const MemoryFile file(tiny_qwen35(wide(format.type, exact ? 8 : 2)).bytes());
-    const auto gguf = artifact::Gguf::open(file.path());
-    ASSERT_TRUE(gguf) << gguf.error().message;
-    EXPECT_EQ((*gguf)->find("blk.0.ffn_up.weight")->type, format.type);
-    const auto model = load(file.path(), kOptions);
-    const Ids ids = some_ids(model->vocab(), 40);
-    EXPECT_LT(rms_relative(run(*model, ids, 64), ponder::testing::reference_logits(**gguf, ids)),
-              exact ? 1e-5 : 0.05)
-        << format.name;
-  }
+class TinyModelTypes : public ::testing::TestWithParam<kernels::FormatInfo> {};
+
+TEST_P(TinyModelTypes, AgreesWithTheSlowReference) {
+  const kernels::FormatInfo& format = GetParam();
+  // Products of quantised weights quantise the activations too, and random layers multiply that
+  // error: two layers, one of each kind, come to 0.03 in every format.
+  const bool exact = format.block_elements == 1;
+  const MemoryFile file(tiny_qwen35(wide(format.type, exact ? 8 : 2)).bytes());
+  const auto gguf = artifact::Gguf::open(file.path());
+  ASSERT_TRUE(gguf) << gguf.error().message;
+  EXPECT_EQ((*gguf)->find("blk.0.ffn_up.weight")->type, format.type);
+  const auto model = load(file.path(), kOptions);
+  const Ids ids = some_ids(model->vocab(), 40);
+  EXPECT_LT(rms_relative(run(*model, ids, 64), ponder::testing::reference_logits(**gguf, ids)),
+            exact ? 1e-5 : 0.05);
 }
+
+INSTANTIATE_TEST_SUITE_P(Each, TinyModelTypes, ::testing::ValuesIn(kernels::kFormats),
+                         [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST(TinyModelRuns, GivesOnlyTheLogitsAskedFor) {
   const auto model = load_bytes(tiny_qwen35({}).bytes(), kOptions);
@@ -267,7 +270,7 @@ TEST(TinyModelLoads, NamesMissingAndMisshapenTensors) {
   EXPECT_SAYS(refusal(w), "blk.1.ffn_up.weight has the shape [352, 128] instead of [128, 352]");
 }
 
-TEST(TinyModelTypes, ASecondScaleMultipliesItsMatrix) {
+TEST(TinyModelScales, ASecondScaleMultipliesItsMatrix) {
   // A scale of 1/2 is exact, and of the output matrix it is one of the logits.
   GgufWriter plain = tiny_qwen35(wide(kernels::DType::NVFP4, 2)), scaled = plain;
   scaled.tensors.push_back({"output.scale", {1}, 0, ponder::testing::raw(0.5f)});

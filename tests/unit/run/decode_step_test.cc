@@ -55,7 +55,7 @@ Outcome run(FakeModel& model, const Ids& prompt, const sample::SamplerConfig& c,
   const auto sequence = model.new_sequence();
   std::vector<float> logits(static_cast<std::size_t>(model.vocab()));
   EXPECT_TRUE(read_prompt(model, *sequence, prompt, 100, logits));
-  DecodeStep step(model);
+  DecodeStep step(model, {}, [&] { return model.seconds; });
   SampledChoice choice(tokenizer(), c, static_cast<std::int64_t>(prompt.size()), most, ignore_end);
   Ids ids = prompt;
   const Result<Drafts> drafts = decode(model, step, *sequence, ids, choice, spec, logits);
@@ -123,7 +123,6 @@ TEST(DecodeStep, NeverReadsPastTheWindow) {
 TEST(DecodeStep, ALookupSavesStepsWhereTextRepeats) {
   FakeOptions o;
   o.drafts = false;
-  o.work = 200000;  // rows cost little beside it
   FakeModel model(o);
   const auto sequence = model.new_sequence();
   std::vector<float> logits(static_cast<std::size_t>(model.vocab()));
@@ -149,7 +148,7 @@ TEST(DecodeStep, ALookupSavesStepsWhereTextRepeats) {
   d.chooser = &cycle;
   d.ids = &ids;
   d.drafting = &drafting;
-  DecodeStep step(model);
+  DecodeStep step(model, {}, [&] { return model.seconds; });
   const std::int64_t before = model.steps;
   while (!cycle.ended()) {
     Decoding* one = &d;

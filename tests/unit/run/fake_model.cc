@@ -111,8 +111,7 @@ Result<void> FakeModel::forward(std::span<const models::StepPart> parts, std::sp
   }
   CHECK(rows <= options.chunk);
   CHECK(logits.size() == wanted * static_cast<std::size_t>(options.vocab));
-  for (int i = 0; i < options.work; ++i)
-    worked = mix(worked);
+  seconds += options.step_s + options.row_s * static_cast<double>(rows);
   rows_read += rows;
   ++steps;
   most_parts = std::max(most_parts, parts.size());
@@ -153,6 +152,7 @@ void FakeModel::keep(models::SequenceState& sequence, std::int64_t rows) {
 
 Result<void> FakeModel::draft(std::span<const models::DraftPart> parts, std::span<float> logits) {
   CHECK(options.drafts);
+  seconds += options.draft_s;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     auto& s = static_cast<FakeSequence&>(*parts[i].sequence);
     CHECK(s.trial() == 0);

@@ -22,7 +22,7 @@ struct FakeOptions {
   double draft_agrees = 0.8;
   std::int32_t often = -1;  ///< this id is the likeliest in one of forty places
   Fault fault = Fault::none;
-  int work = 0;  ///< of a step, whatever its rows: as where weights are read from memory
+  double step_s = 1e-2, row_s = 1e-4, draft_s = 1e-3;  ///< what they take on its own clock
   /// forward() has no memory while a part's sequence begins with this id.
   std::int32_t no_memory_for = -1;
 };
@@ -56,7 +56,7 @@ class FakeModel final : public models::Model {
   std::int64_t rows_read = 0;  ///< of all forward() calls
   std::int64_t steps = 0;      ///< forward() calls
   std::size_t most_parts = 0;  ///< of one forward()
-  std::uint64_t worked = 1;
+  double seconds = 0;          ///< its own clock: a test's drafts and slices are the same each time
   std::vector<std::int64_t> slices;  ///< rows of the last part of each step, if without trial
 };
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <sstream>
 
 #include "tests/unit/text/json_texts.h"
@@ -248,7 +248,7 @@ TEST(JsonGrammar, HugeSchemasEndInAnAnswerNotInMemory) {
     nested = R"({"allOf": [{"anyOf": [)" + nested +
              R"(, {"type": "null"}]}, {"anyOf": [{"minLength": )" + std::to_string(i) +
              R"(}, {"maxLength": )" + std::to_string(i) + R"(}]}]})";
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   static_cast<void>(JsonGrammar::compile(schema_of(nested).as_object()));
   // A reference that grows each time round.
   static_cast<void>(JsonGrammar::compile(
@@ -256,7 +256,7 @@ TEST(JsonGrammar, HugeSchemasEndInAnAnswerNotInMemory) {
         {"properties": {"y": {"$ref": "#/$defs/b"}}}]}}}, "b": {"properties": {"x": {"allOf":
         [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}}}}, "$ref": "#/$defs/a"})")
           .as_object()));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 20.0);
 }
 
 TEST(JsonGrammar, ASmallSchemaCannotAskForMuchWork) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "engine/text/byte_alphabet.h"
 #include "engine/text/tool_arguments.h"

@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "engine/base/utf8.h"
@@ -210,11 +210,11 @@ TEST(Tokenizer, LongRunsTakeNearlyLinearTime) {
   for (const std::string& text :
        {std::string(1 << 20, 'q'), std::string(1 << 20, ' '), std::string(1 << 20, '='),
         std::string(1 << 20, '\n'), std::string(1 << 20, '\xCC'), std::string(1 << 20, '<')}) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // of the processor: other programs do not count
     const auto ids = t->encode(text, true);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     EXPECT_EQ(t->decode(ids), text);
-    EXPECT_LT(took.count(), 5.0);  // measured 0.1-0.3 s; a quadratic one takes hours
+    EXPECT_LT(seconds, 10.0);  // measured 0.1-0.3 s; a quadratic one takes hours
   }
 }
 
