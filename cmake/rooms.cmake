@@ -37,6 +37,6 @@ function(ponder_test NAME)
     endif()
   endforeach()
   list(JOIN TEST_LABELS "+" joined)  # ctest -L asan finds "asan+tsan" too
-  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
     PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${joined}")
 endfunction()
