@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 
 #include "engine/run/sampled_choice.h"
+#include "engine/run/state_store.h"
 
 namespace ponder::run {
 namespace {
@@ -62,7 +64,7 @@ class Selftest {
       TRY(cold_[kind], plain(kind, model_.chunk(), 0));
     }
     TRY_VOID(leg("cold", [&](std::size_t kind) { return Result<Ids>(cold_[kind]); }));
-    TRY_VOID(leg("warm", [&](std::size_t kind) { return plain(kind, model_.chunk(), 0); }));
+    TRY_VOID(leg("warm", [&](std::size_t kind) { return warm(kind); }));
     TRY_VOID(leg("restored", [&](std::size_t kind) { return restored(kind, false); }));
     TRY_VOID(leg("host", [&](std::size_t kind) { return restored(kind, true); }));
     TRY_VOID(leg("chunked", [&](std::size_t kind) { return chunked(kind); }));
@@ -104,6 +106,32 @@ class Selftest {
     sequence_->clear();
     TRY_VOID(read_prompt(model_, *sequence_, prompt_, chunk, logits_));
     return finish(kind, spec);
+  }
+
+  /// Two turns as the loop runs them: one saves its state inside the prompt and goes on, the next
+  /// finds it in the store. The first that differs, else the last of them.
+  Result<Ids> warm(std::size_t kind) {
+    StateStoreOptions options;
+    options.device_bytes = std::numeric_limits<std::uint64_t>::max();
+    options.page_bytes = model_.page_bytes();
+    StateStore store(options,
+                     [&](const models::Snapshot& snapshot) { return model_.to_host(snapshot); });
+    const auto prompt = std::span<const std::int32_t>(prompt_);
+    const auto part = prompt.first(prompt.size() / 2 + 1);
+    sequence_->clear();
+    TRY_VOID(read_prompt(model_, *sequence_, part, model_.chunk(), logits_));
+    TRY(std::shared_ptr<const models::Snapshot> saved, model_.save(*sequence_));
+    store.put(part, std::move(saved));
+    TRY_VOID(read_prompt(model_, *sequence_, prompt.subspan(part.size()), model_.chunk(), logits_));
+    TRY(Ids ids, finish(kind, 0));
+    if (ids != cold_[kind]) return ids;
+
+    const StateStore::Found found = store.find(prompt);
+    sequence_->clear();
+    if (found.snapshot) TRY_VOID(model_.restore(*sequence_, *found.snapshot));
+    const auto rest = prompt.subspan(static_cast<std::size_t>(sequence_->length()));
+    TRY_VOID(read_prompt(model_, *sequence_, rest, model_.chunk(), logits_));
+    return finish(kind, 0);
   }
 
   /// From a state inside the prompt, after the sequence has gone elsewhere.

@@ -12,9 +12,10 @@
 
 namespace ponder::run {
 
-/// cold, warm, restored (a snapshot), host (its copy in host memory), chunked (prefill in chunks
-/// of 3, 64 and 100), batched (steps shared with three strangers), speculative (depths 1 to 5;
-/// only where the model drafts), resumed (cut in the middle and read again).
+/// cold, warm (a state saved inside the prompt and gone on with, then found in the store by a
+/// second run), restored (a snapshot), host (its copy in host memory), chunked (prefill in chunks
+/// of 3, 64 and 100), batched (steps shared with three strangers), speculative (depths 1 to 5; only
+/// where the model drafts), resumed (cut in the middle and read again).
 struct SelftestLeg {
   std::string name;
   /// Index of the first token that differs from the cold run, in either kind of run.

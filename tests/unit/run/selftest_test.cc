@@ -59,7 +59,8 @@ TEST(Selftest, WithoutADraftLayerThereIsNoSuchLeg) {
 
 TEST(Selftest, EachPlantedFaultIsFoundWhereItIs) {
   using testing::ElementsAre;
-  EXPECT_THAT(wrong_with(Fault::restore), ElementsAre("restored", "host"));
+  EXPECT_THAT(wrong_with(Fault::read_twice), ElementsAre("warm"));
+  EXPECT_THAT(wrong_with(Fault::restore), ElementsAre("warm", "restored", "host"));
   EXPECT_THAT(wrong_with(Fault::host), ElementsAre("host"));
   EXPECT_THAT(wrong_with(Fault::small_chunk), testing::Contains("chunked"));
   EXPECT_THAT(wrong_with(Fault::batch), ElementsAre("batched"));
