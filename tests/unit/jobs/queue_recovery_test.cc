@@ -101,6 +101,29 @@ TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatARescueOfTheDatabaseMade) {
                                                               {waiting, State::failed}}));
 }
 
+TEST_F(Recovery, AfterARunningRowThatWasDamagedTheNextJobStarts) {
+  for (const std::string damage : {"UPDATE job SET label = 'x' WHERE seq = 1",
+                                   "DELETE FROM chunk; DELETE FROM job WHERE seq = 1"}) {
+    SCOPED_TRACE(damage);
+    std::filesystem::remove_all(dir);
+    std::filesystem::create_directories(dir);
+    options.on_lost = [] { ADD_FAILURE() << "nobody else has this queue"; };
+    open();
+    const std::string damaged = submit_id(body("d"));
+    submit_id(body("n"));
+    const std::size_t runs = generator.runs();
+    const auto run = generator.run(runs - 1);
+    generator.say(run, Channel::answer, "first");
+    flushed(damaged, 5);
+    ASSERT_EQ(raw_sql(options.database,
+                      "DROP TRIGGER chunk_never_changes; UPDATE chunk SET text = x'42';" + damage),
+              "");
+    generator.complete(run);
+    generator.run(runs);  // aborts where it does not come
+    queue.reset();
+  }
+}
+
 TEST_F(Recovery, AProcessThatVanishesLosesNoAcceptedJob) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
@@ -175,13 +198,15 @@ TEST_F(Recovery, StopEndsAlsoWhenTheGeneratorDoesNot) {
   const std::string batch = submit_id(body("b"));
   generator.run(0);
   nudge();
-  std::thread ticking([&] {
-    for (int i = 0; i < 50; ++i) {
+  std::atomic<bool> stopped{false};
+  std::thread ticking([&] {  // the timer of the grace is set at a time that only the queue knows
+    while (!stopped) {
       clock.advance(20);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
   queue->stop();
+  stopped = true;
   ticking.join();
   queue.reset();
   EXPECT_EQ(raw_value(options.database, "SELECT state FROM job"), "queued");
