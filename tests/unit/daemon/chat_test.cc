@@ -236,17 +236,14 @@ TEST_F(Chat, SendsHeadersAndBeatsWhileATurnWaits) {
   stream_start_ms = 20;
   heartbeat_ms = 20;
   serve();
-  Sink waiting;
-  std::mutex mutex;
-  queue->on_turn = [&](const GenerationRequest&, Sink sink) {
-    const std::lock_guard lock(mutex);
-    waiting = std::move(sink);
+  const auto waiting = std::make_shared<std::promise<Sink>>();
+  queue->on_turn = [waiting](const GenerationRequest&, Sink sink) {
+    waiting->set_value(std::move(sink));
   };
   RawClient client = on_unix();
   client.send(post("/v1/chat/completions", body(R"("stream": true)")));
   EXPECT_TRUE(client.read_until(": ping\n\ndata: {"));
-  const std::lock_guard lock(mutex);
-  a_thoughtful_answer({}, std::exchange(waiting, nullptr));
+  a_thoughtful_answer({}, waiting->get_future().get());
   EXPECT_TRUE(client.read_until("[DONE]"));
 }
 
@@ -274,11 +271,13 @@ TEST_F(Chat, EndsATurnWithItsConnection) {
 
 TEST_F(Chat, EndsAWholeTurnWithItsConnection) {
   serve();
-  std::promise<Sink> started;
-  queue->on_turn = [&](const GenerationRequest&, Sink sink) { started.set_value(std::move(sink)); };
+  const auto started = std::make_shared<std::promise<Sink>>();
+  queue->on_turn = [started](const GenerationRequest&, Sink sink) {
+    started->set_value(std::move(sink));
+  };
   RawClient client = on_unix();
   client.send(post("/v1/chat/completions", body("")));
-  Sink sink = started.get_future().get();
+  Sink sink = started->get_future().get();
   client.close();
   EXPECT_TRUE(queue->wait_until_turn_cancelled());
   sink->on_ended(ended(Finish::cancelled));

@@ -332,19 +332,30 @@ TEST_F(Http, TurnsOtherUsersAwayFromTheUnixSocket) {
 TEST_F(Http, EndsConnectionsThatAreSlowToAsk) {
   ServerLimits limits;
   limits.header_timeout = milliseconds(60);
-  limits.body_idle_timeout = milliseconds(60);
-  limits.keep_alive_timeout = milliseconds(60);
   serve(limits);
   RawClient silent = on_unix();
   EXPECT_TRUE(silent.is_closed_by_peer());
   RawClient header = on_unix();
   header.send("GET /health HT");
   EXPECT_TRUE(header.is_closed_by_peer());
+}
+
+// Each bound in a test of its own: a client that is late for another is ended by that one.
+TEST_F(Http, EndsConnectionsThatAreSlowToFinishABody) {
+  ServerLimits limits;
+  limits.body_idle_timeout = milliseconds(60);
+  serve(limits);
   RawClient body = on_unix();
   std::string unfinished = post("/v1/tokenize", R"({"text": "abc"})");
   unfinished.pop_back();
   body.send(unfinished);
   EXPECT_TRUE(body.is_closed_by_peer());
+}
+
+TEST_F(Http, EndsConnectionsThatAskNothingMore) {
+  ServerLimits limits;
+  limits.keep_alive_timeout = milliseconds(60);
+  serve(limits);
   RawClient idle = on_unix();
   EXPECT_EQ(idle.request(get("/health")).status, 200);
   EXPECT_TRUE(idle.is_closed_by_peer());
@@ -365,8 +376,8 @@ TEST_F(Http, EndsAHeaderThatDrips) {
   EXPECT_LT(sent, 1000);
 }
 
-// Nor does a drip of body bytes; what comes in earnest has its time anew with each 16 KiB.
-TEST_F(Http, EndsABodyThatDripsAndTakesOneThatIsLong) {
+// Nor does a drip of body bytes.
+TEST_F(Http, EndsABodyThatDrips) {
   ServerLimits limits;
   limits.body_idle_timeout = milliseconds(200);
   serve(limits);
@@ -380,12 +391,19 @@ TEST_F(Http, EndsABodyThatDripsAndTakesOneThatIsLong) {
     std::this_thread::sleep_for(milliseconds(5));
   }
   EXPECT_LT(sent, 1000);
+}
+
+// What comes in earnest has its time anew with each 16 KiB.
+TEST_F(Http, TakesABodyThatIsLongerUnderWayThanItMayPause) {
+  ServerLimits limits;
+  limits.body_idle_timeout = milliseconds(2000);
+  serve(limits);
   RawClient steady = on_unix();
   const std::string text(500'000, 'x');
   const std::string whole = post("/v1/tokenize", "{\"text\": \"" + text + "\"}");
   for (std::size_t at = 0; at < whole.size(); at += 20'000) {
     ASSERT_TRUE(steady.send(std::string_view(whole).substr(at, 20'000))) << at;
-    std::this_thread::sleep_for(milliseconds(20));  // 500 ms in all
+    std::this_thread::sleep_for(milliseconds(100));  // 2.6 s in all
   }
   EXPECT_EQ(steady.response().status, 200);
 }
