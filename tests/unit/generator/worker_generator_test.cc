@@ -72,6 +72,14 @@ std::shared_ptr<RecordingSink> begin(Generator& g, GenerationId id, GenerationRe
   return sink;
 }
 
+/// Whether the model was freed. The promise is the callback's as well: get() may return before
+/// set_value() has.
+bool unload(Generator& g) {
+  const auto done = std::make_shared<std::promise<bool>>();
+  g.unload([done](Result<void> freed) { done->set_value(freed.has_value()); });
+  return done->get_future().get();
+}
+
 TEST(WorkerGenerator, SaysTheSameAsTheGeneratorInItsProcess) {
   WorkerGenerator worker(stub_options());
   worker::StubGenerator direct(4096);
@@ -358,7 +366,7 @@ TEST(WorkerGenerator, AStoppedWorkerIsNamedAndThenReplaced) {
 
 TEST(WorkerGenerator, AHangIsStalledAndTheOthersAreKilled) {
   WorkerOptions o = stub_options();
-  o.stall_s = 0.5;
+  o.stall_s = 2;  // `other` never pauses for so long, on a busy machine either
   WorkerGenerator worker(o);
   const auto other = begin(worker, 1, ask("[[stub rate=100 tokens=100000]]"));
   const auto hung = begin(worker, 2, ask("[[stub fault=hang after=3]]"));
@@ -372,9 +380,9 @@ TEST(WorkerGenerator, AHangIsStalledAndTheOthersAreKilled) {
 
 TEST(WorkerGenerator, PrefillProgressIsNoStall) {
   WorkerOptions o = stub_options();
-  o.stall_s = 0.6;
+  o.stall_s = 2;
   WorkerGenerator worker(o);
-  EXPECT_EQ(run(worker, 1, ask("[[stub prefill_s=1.5]]"))->finish(), Finish::end_token);
+  EXPECT_EQ(run(worker, 1, ask("[[stub prefill_s=4]]"))->finish(), Finish::end_token);
 }
 
 TEST(WorkerGenerator, CancelEndsAtOnceAndIsIgnoredForOthers) {
@@ -420,9 +428,7 @@ TEST(WorkerGenerator, AnUnloadNeverTakesTheModelFromARequest) {
   std::atomic<int> refused{0}, unloaded{0};
   std::thread unloader([&] {
     while (!over) {
-      std::promise<bool> done;
-      worker.unload([&](Result<void> freed) { done.set_value(freed.has_value()); });
-      ++(done.get_future().get() ? unloaded : refused);
+      ++(unload(worker) ? unloaded : refused);
     }
   });
   constexpr int kThreads = 4, kEach = 10;
@@ -447,16 +453,11 @@ TEST(WorkerGenerator, AnUnloadNeverTakesTheModelFromARequest) {
 
 TEST(WorkerGenerator, AnUnloadBeforeTheWorkerIsThereCountsNoRestart) {
   WorkerGenerator worker(stub_options());
-  const auto unload = [&] {
-    std::promise<bool> done;
-    worker.unload([&](Result<void> freed) { done.set_value(freed.has_value()); });
-    return done.get_future().get();
-  };
   for (GenerationId id = 1; id < 9; ++id) {
-    unload();
+    unload(worker);
     const auto sink = begin(worker, id, ask("[[stub tokens=100000 rate=100]]"));
     worker.cancel(id);
-    unload();  // it was woken, and has no worker yet
+    unload(worker);  // it was woken, and has no worker yet
     EXPECT_TRUE(sink->wait_end());
     EXPECT_EQ(run(worker, 100 + id, ask("x"))->finish(), Finish::end_token);
     EXPECT_EQ(worker.status().restarts, 0);
@@ -561,6 +562,10 @@ TEST(WorkerGenerator, WaitingForALoadingWorkerIsBounded) {
   WorkerGenerator worker(o);
   EXPECT_EQ(test::plan(worker, ask("x")).error().code, ErrorCode::loading);
   EXPECT_EQ(run(worker, 1, ask("x"))->heard().ended.at(0).error->code, ErrorCode::loading);
+}
+
+TEST(WorkerGenerator, WaitingForALoadingWorkerCanBeCancelled) {
+  WorkerGenerator worker(broken_options("slow_loading"));
   auto sink = std::make_shared<RecordingSink>();
   worker.start(2, ask("x"), sink);
   worker.cancel(2);
@@ -580,7 +585,7 @@ class BrokenWorker : public testing::TestWithParam<std::pair<const char*, Finish
 
 TEST_P(BrokenWorker, EndsItsGenerationAndIsReplaced) {
   WorkerOptions o = broken_options(GetParam().first);
-  o.stall_s = 0.5;
+  if (GetParam().second == Finish::stalled) o.stall_s = 0.5;
   WorkerGenerator worker(o);
   const auto sink = run(worker, 1, ask("x"));
   const Heard h = sink->heard();
@@ -615,7 +620,7 @@ TEST(WorkerGenerator, NoiseInsteadOfAGreetingIsADeathWhileLoading) {
 
 TEST(WorkerGenerator, ACancelledGenerationOfADeafWorkerEndsAsCancelled) {
   WorkerOptions o = broken_options("silent");
-  o.stall_s = 0.5;
+  o.stall_s = 2;
   WorkerGenerator worker(o);
   const auto sink = begin(worker, 1, ask("x"));
   worker.cancel(1);
