@@ -11,12 +11,11 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 
-from harness import BIN, Daemon, check, finish, wait_until
+from harness import BIN, Daemon, check, finish, free_port, wait_until
 
 ID = re.compile(r"^[a-z0-9]{26}\n$")
 ONE_ID = re.compile(r"\b[a-z0-9]{26}\b")
@@ -424,9 +423,7 @@ def next_commands(home):
 
 def over_tcp():
     home, elsewhere = stub_home(), tempfile.mkdtemp(dir=ROOM)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with Daemon("--port", str(port), home=home) as daemon:
         daemon.start()
         there = {"PONDER_URL": f"http://127.0.0.1:{port}", "HOME": elsewhere}

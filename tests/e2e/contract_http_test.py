@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 
-from harness import BIN, TERMINAL, Daemon, UnixConnection, breaches, check, finish, wait_until
+from harness import BIN, TERMINAL, Daemon, UnixConnection, breaches, check, finish, free_port, wait_until
 
 ENVELOPE = """job_id state reason phase waiting_for label workspace created_at started_at ended_at queue_s run_s
 effort_requested effort effort_by tokens cache ttft_s prefill_tokens_per_s tokens_per_s drafted accepted answer
@@ -76,10 +77,11 @@ def daemon(*arguments, settings="", wait_ready=True):
         yield d.start(wait_ready)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def stored_bytes(d, job):
+    """How much of a job's text the database holds."""
+    with contextlib.closing(sqlite3.connect(f"file:{d.home}/ponder.db?mode=ro", uri=True, timeout=20)) as db:
+        return db.execute("select coalesce(sum(length(text)), 0) from chunk join job on chunk.job = job.seq "
+                          "where id = ?", (job,)).fetchone()[0]
 
 
 class Sse:
@@ -513,12 +515,12 @@ def lives():
     for ending in ("SIGTERM", "SIGKILL"):
         with daemon(settings="max_running_interactive = 2\n") as d:
             made = {}
-            for name in ("ask", "told", "batch"):
-                kind = "batch" if name == "batch" else "ask"
-                made[name] = d.submit(stub(tokens=120, rate=60, text=name), kind=kind).json["job_id"]
+            for name in ("ask", "told", "batch"):  # nobody waits for the end of the ask
+                kind, tokens = "batch" if name == "batch" else "ask", 6000 if name == "ask" else 240
+                made[name] = d.submit(stub(tokens=tokens, rate=60, text=name), kind=kind).json["job_id"]
             wait_until(lambda: all(d.job(i)["total_chars"] for i in made.values()), 10, "all three write")
             d.job(made["told"], wait_s=0.2)
-            time.sleep(0.4)  # one flush
+            wait_until(lambda: all(stored_bytes(d, i) for i in made.values()), 10, "what they wrote is on the disk")
             if ending == "SIGTERM":
                 same(d.stop(), 0, "a clean stop exits 0")
                 check(not d.socket.exists(), "the socket is gone after a clean stop")
@@ -529,7 +531,7 @@ def lives():
             check(d.text(made["ask"]), f"{ending}: its partial is kept")
             for name in ("told", "batch"):
                 done = is_envelope(d.wait_terminal(made[name]), name)
-                same((done["state"], done["answer"]), ("completed", " ".join([name] * 120)), f"{ending}: {name}")
+                same((done["state"], done["answer"]), ("completed", " ".join([name] * 240)), f"{ending}: {name}")
                 same(done["attempt"], 1, f"{ending} burns no attempt of {name}")
 
 

@@ -9,13 +9,12 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 import time
 
-from harness import BIN, check, finish, wait_until
+from harness import BIN, check, finish, free_port, wait_until
 
 TOOLS = ["ask", "submit", "status", "result", "cancel", "health"]
 ARGUMENTS = {
@@ -556,9 +555,7 @@ def health(work):
 
 def over_tcp(work):
     home, elsewhere = stub_home(), tempfile.mkdtemp(dir=ROOM)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     daemon = subprocess.Popen([BIN / "ponderd", "--home", home, "--port", str(port)], stderr=subprocess.DEVNULL)
     wait_until(lambda: (home / "ponderd.sock").exists(), 20, "the daemon listens")
     there = {"PONDER_URL": f"http://127.0.0.1:{port}"}

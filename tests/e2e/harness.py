@@ -59,6 +59,19 @@ def alive(pid):
         return False
 
 
+held_ports = []
+
+
+def free_port():
+    """A TCP port that only this test can use, for a server that sets SO_REUSEADDR as ponderd does. The
+    port stays bound here, without listening: bind() gives it to no other test meanwhile."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("", 0))
+    held_ports.append(s)
+    return s.getsockname()[1]
+
+
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path, timeout):
         super().__init__("localhost", timeout=timeout)

@@ -7,13 +7,7 @@ import multiprocessing
 import socket
 import time
 
-from harness import Daemon, wait_until
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from harness import Daemon, free_port, wait_until
 
 
 class Doors:
