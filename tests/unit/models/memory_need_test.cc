@@ -19,6 +19,9 @@
 namespace ponder::models {
 namespace {
 
+constexpr std::int64_t kContext = 4096;
+constexpr std::int64_t kWrittenContext = 2048;  ///< of the models written here
+
 /// Anonymous memory of this process that is in use. The model file lies in the page cache or in
 /// shared memory, which do not count.
 std::uint64_t anonymous_bytes() {
@@ -34,12 +37,61 @@ std::uint64_t anonymous_bytes() {
   return 0;
 }
 
+/// Models of the other architectures, of 70 to 100 MiB with a full window: 2 % of that is more than
+/// what the process takes for itself.
+using Written = ponder::testing::GgufWriter (*)();
+ponder::testing::GgufWriter dense(const char* architecture, std::uint32_t layers) {
+  return ponder::testing::tiny_transformer({.architecture = architecture,
+                                            .layers = layers,
+                                            .hidden = 512,
+                                            .ffn = 1024,
+                                            .vocab = 4096,
+                                            .heads = 4,
+                                            .kv_heads = 4,
+                                            .context = kWrittenContext,
+                                            .matrices = kernels::DType::Q8_0});
+}
+ponder::testing::GgufWriter llama() {
+  return dense("llama", 12);
+}
+ponder::testing::GgufWriter qwen3() {
+  return dense("qwen3", 16);
+}
+ponder::testing::GgufWriter qwen3moe() {
+  return ponder::testing::tiny_transformer({.architecture = "qwen3moe",
+                                            .layers = 4,
+                                            .hidden = 512,
+                                            .vocab = 4096,
+                                            .heads = 8,
+                                            .kv_heads = 2,
+                                            .head_dim = 128,
+                                            .context = kWrittenContext,
+                                            .matrices = kernels::DType::Q8_0,
+                                            .mixture = {32, 2, 256}});
+}
+ponder::testing::GgufWriter qwen35moe() {
+  return ponder::testing::tiny_qwen35({.layers = 4,
+                                       .hidden = 512,
+                                       .vocab = 4096,
+                                       .heads = 8,
+                                       .kv_heads = 2,
+                                       .head_dim = 128,
+                                       .rot = 32,
+                                       .k_heads = 4,
+                                       .v_heads = 8,
+                                       .dk = 64,
+                                       .context = kWrittenContext,
+                                       .matrices = kernels::DType::Q8_0,
+                                       .mixture = {32, 2, 256, 256}});
+}
+
 struct Case {
   const char* name;
-  const char* file;                        ///< of the bundled ones
+  const char* file;                        ///< of the bundled ones; null: `written`
   std::optional<kernels::DType> expanded;  ///< its weights are expanded to this type first
   const char* kv;
   int spec;
+  Written written = nullptr;
 };
 
 /// What `info` prints as the total.
@@ -84,13 +136,16 @@ TEST_P(MemoryNeedIsRight, WithinTwoPercentOfAFullWindow) {
   const Case& c = GetParam();
   std::unique_ptr<ponder::testing::MemoryFile> made;
   worker::ModelArguments arguments;
-  arguments.file = std::string(PONDER_SOURCE_DIR) + "/models/pebble/" + c.file;
-  if (c.expanded) {
-    made = std::make_unique<ponder::testing::MemoryFile>(
-        ponder::testing::expand_gguf(arguments.file, *c.expanded));
-    arguments.file = made->path();
+  if (c.written) {
+    made = std::make_unique<ponder::testing::MemoryFile>(c.written().bytes());
+  } else {
+    arguments.file = std::string(PONDER_SOURCE_DIR) + "/models/pebble/" + c.file;
+    if (c.expanded)
+      made = std::make_unique<ponder::testing::MemoryFile>(
+          ponder::testing::expand_gguf(arguments.file, *c.expanded));
   }
-  arguments.n_ctx = 4096;
+  if (made) arguments.file = made->path();
+  arguments.n_ctx = c.written ? kWrittenContext : kContext;
   arguments.threads = 2;
   arguments.kv = c.kv;
   const auto need = static_cast<double>(announced(arguments, c.spec));
@@ -122,6 +177,11 @@ std::vector<Case> cases() {
   add("pebble-q4_k_m.gguf", "q8_0", "Q4KMKvQ8", "Q4KMKvQ8Drafts");
   add("pebble-q4_k_m.gguf", "f16", "Q4KMKvF16", "Q4KMKvF16Drafts");
   add("pebble-q4_k_m.gguf", "r4", "Q4KMKvR4", "Q4KMKvR4Drafts");
+  all.push_back({"LlamaKvF16", nullptr, {}, "f16", 0, llama});
+  all.push_back({"Qwen3KvQ8", nullptr, {}, "q8_0", 0, qwen3});
+  all.push_back({"Qwen3MoeKvR4", nullptr, {}, "r4", 0, qwen3moe});
+  all.push_back({"Qwen35MoeKvF16", nullptr, {}, "f16", 0, qwen35moe});
+  all.push_back({"Qwen35MoeKvF16Drafts", nullptr, {}, "f16", -1, qwen35moe});
   return all;
 }
 
