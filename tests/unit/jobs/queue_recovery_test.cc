@@ -17,6 +17,19 @@ class Recovery : public QueueTest {
   json::object body(const char* task, const char* kind = "batch") {
     return {{"task", task}, {"kind", kind}};
   }
+
+  // The queue outlives the body of a test, and what it tells then goes here.
+  using Ends = std::vector<std::pair<std::string, State>>;
+  std::shared_ptr<Ends> hear_ends() {
+    const auto ends = std::make_shared<Ends>();
+    options.on_end = [ends](const std::string& id, State state) { ends->emplace_back(id, state); };
+    return ends;
+  }
+  std::shared_ptr<std::atomic<int>> hear_losses() {
+    const auto lost = std::make_shared<std::atomic<int>>(0);
+    options.on_lost = [lost] { ++*lost; };
+    return lost;
+  }
 };
 
 TEST_F(Recovery, EveryKindOfJobComesBackByTheTable) {
@@ -62,26 +75,23 @@ TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatRecoveryMade) {
   const auto second = generator.run(1);
   auto cancelled = cancel_later(batch);
   generator.wait_cancels(1);
-  std::vector<std::pair<std::string, State>> ends;
-  options.on_end = [&ends](const std::string& id, State state) { ends.emplace_back(id, state); };
+  const auto ends = hear_ends();
   reopen_after_crash([&] {
     generator.end(first, Finish::cancelled);
     generator.end(second, Finish::cancelled);
   });
   nudge();
-  EXPECT_EQ(ends, (std::vector<std::pair<std::string, State>>{{ask, State::interrupted},
-                                                              {batch, State::cancelled}}));
+  EXPECT_EQ(*ends, (Ends{{ask, State::interrupted}, {batch, State::cancelled}}));
   queue.reset();
-  ends.clear();
+  ends->clear();
   open();
   nudge();
-  EXPECT_TRUE(ends.empty());  // once
+  EXPECT_TRUE(ends->empty());  // once
 }
 
 TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatARescueOfTheDatabaseMade) {
   options.on_lost = [] { ADD_FAILURE() << "nobody else has this queue"; };
-  std::vector<std::pair<std::string, State>> ends;
-  options.on_end = [&ends](const std::string& id, State state) { ends.emplace_back(id, state); };
+  const auto ends = hear_ends();
   open();
   const std::string running = submit_id(body("r"));
   const std::string waiting = submit_id(body("w"));
@@ -97,16 +107,15 @@ TEST_F(Recovery, WhoHearsOfEndsHearsOfThoseThatARescueOfTheDatabaseMade) {
   advance(options.flush_ms);
   EXPECT_EQ(state(waiting), "failed");
   advance(1000);
-  EXPECT_EQ(ends, (std::vector<std::pair<std::string, State>>{{running, State::failed},
-                                                              {waiting, State::failed}}));
+  EXPECT_EQ(*ends, (Ends{{running, State::failed}, {waiting, State::failed}}));
 }
 
 TEST_F(Recovery, AfterARunningRowThatWasDamagedTheNextJobStarts) {
   for (const std::string damage : {"UPDATE job SET label = 'x' WHERE seq = 1",
                                    "DELETE FROM chunk; DELETE FROM job WHERE seq = 1"}) {
     SCOPED_TRACE(damage);
-    std::filesystem::remove_all(dir);
-    std::filesystem::create_directories(dir);
+    const TempDir own;
+    options.database = own / "ponder.db";
     options.on_lost = [] { ADD_FAILURE() << "nobody else has this queue"; };
     open();
     const std::string damaged = submit_id(body("d"));
@@ -134,13 +143,15 @@ TEST_F(Recovery, AProcessThatVanishesLosesNoAcceptedJob) {
     HandClock time;
     auto q = JobQueue::open(options, engine, time);
     for (int i = 0; i < 20 && q; ++i) {
-      std::promise<void> done;
-      (*q)->submit(*parse_job_spec({{"task", "t" + std::to_string(i)}}), [&](Result<Submitted> r) {
-        const std::string id = r ? text_of(r->envelope, "job_id") : std::string(26, '-');
-        if (::write(pipe_ends[1], id.data(), 26) != 26) ::_exit(1);
-        done.set_value();
-      });
-      done.get_future().wait();
+      const auto done = std::make_shared<std::promise<void>>();
+      (*q)->submit(*parse_job_spec({{"task", "t" + std::to_string(i)}}),
+                   [done, report = pipe_ends[1]](Result<Submitted> r) {
+                     const std::string id =
+                         r ? text_of(r->envelope, "job_id") : std::string(26, '-');
+                     if (::write(report, id.data(), 26) != 26) ::_exit(1);
+                     done->set_value();
+                   });
+      done->get_future().wait();
     }
     ::_exit(0);  // no destructor, no checkpoint
   }
@@ -248,8 +259,7 @@ TEST_F(Recovery, AnAttemptThatWasTakenAwayWritesNothingAndTheDaemonIsTold) {
                       *(*store)->claim(std::string_view(id, 26), "another", 0, change);
     ::_exit(done ? 0 : 1);
   }
-  std::atomic<int> lost{0};
-  options.on_lost = [&lost] { ++lost; };
+  const auto lost = hear_losses();
   options.max_running_batch = 2;
   open();
   const std::string taken = submit_id(body("t"));
@@ -267,10 +277,10 @@ TEST_F(Recovery, AnAttemptThatWasTakenAwayWritesNothingAndTheDaemonIsTold) {
 
   generator.say(first, Channel::answer, " and late");
   advance(options.flush_ms);
-  EXPECT_EQ(lost, 1);
+  EXPECT_EQ(*lost, 1);
   generator.complete(second);
   advance(0);
-  EXPECT_EQ(lost, 2);
+  EXPECT_EQ(*lost, 2);
   const auto row = [&](const std::string& id) {
     return raw_value(options.database,
                      "SELECT state || ' ' || coalesce(instance, '') || ' ' || claims FROM job "
@@ -284,23 +294,22 @@ TEST_F(Recovery, AnAttemptThatWasTakenAwayWritesNothingAndTheDaemonIsTold) {
 }
 
 TEST_F(Recovery, WhereTheLockIsGoneNothingIsAcceptedOrClaimed) {
-  std::atomic<bool> owner{true};
-  std::atomic<int> lost{0};
-  options.is_owner = [&owner] { return owner.load(); };
-  options.on_lost = [&lost] { ++lost; };
+  const auto owner = std::make_shared<std::atomic<bool>>(true);
+  options.is_owner = [owner] { return owner->load(); };
+  const auto lost = hear_losses();
   generator.set_state(GeneratorState::loading);
   open();
   const std::string id = submit_id(body("b"));
-  owner = false;
+  *owner = false;
   const auto refused = submit(body("c"));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::loading);
-  EXPECT_EQ(lost, 1);
+  EXPECT_EQ(*lost, 1);
   generator.set_state(GeneratorState::ready);
   advance(2000);
   EXPECT_EQ(state(id), "queued");
   EXPECT_EQ(generator.runs(), 0u);
-  EXPECT_GE(lost, 2);
+  EXPECT_GE(*lost, 2);
 }
 
 TEST_F(Recovery, ADamagedTextIsAnErrorAndNeverWrongText) {
