@@ -92,9 +92,9 @@ def window(daemon):
     error = over.json["error"]
     check(over.status == 400 and error["code"] == "context_length_exceeded", f"one over the window: {over.status} {error}")
     check(error.get("n_ctx") == CTX and error.get("n_reserved") == 200, f"the refusal has the numbers: {error}")
-    check(error.get("n_prompt_tokens", 0) + 200 > CTX, "prompt + reserve is over the window")
+    check(error.get("n_prompt_tokens") == CTX - 200 + 1, f"it is over the window by one token: {error}")
     tokens = fits.json["tokens"]
-    check(tokens["prompt"] + 200 <= CTX, f"the largest that fits has {tokens}")
+    check(tokens["prompt"] == CTX - 200, f"the largest that fits fills the window: {tokens}")
     check(daemon.wait_terminal(fits.json["job_id"])["state"] in ("completed", "incomplete"), "it runs")
 
 
@@ -157,6 +157,13 @@ def bad_models():
             check(health.get("state") == "failed" and len(health.get("reason") or "") > 20,
                   f"a {name} model: /health says failed and why, got {health.get('state')} {health.get('reason')}")
             check(daemon.call("GET", "/health").status == 503, f"a {name} model: /health is 503")
+            daemon.stop()
+            model.write_bytes(good)
+            daemon.start()
+            job = daemon.submit("say yes", effort="none", max_answer_tokens=4).json
+            job = daemon.wait_terminal(job["job_id"])
+            check((job["tokens"]["answer"] or 0) > 0 and job["error"] is None,
+                  f"a good model where a {name} one was: {job['state']} {job['tokens']} {job['error']}")
 
 
 main()
