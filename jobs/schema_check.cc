@@ -5,13 +5,12 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <array>
 #include <valijson/adapters/boost_json_adapter.hpp>
 #include <valijson/schema.hpp>
 #include <valijson/schema_parser.hpp>
-#include <valijson/validation_results.hpp>
-#include <valijson/validator.hpp>
+
+#include "jobs/schema_fit.h"
 
 namespace ponder::jobs {
 namespace {
@@ -22,7 +21,6 @@ constexpr int kMaxNodes = 4096;                    // after references are writt
 constexpr std::size_t kMaxWrittenOut = 256 << 10;  // bytes then
 constexpr std::size_t kMaxNesting = 64;            // of the JSON text then
 constexpr std::size_t kMaxAnswerBytes = 1 << 20;
-constexpr std::size_t kMaxArray = 4096;  // uniqueItems compares each with each
 
 /// A keyword's value: is it a schema, or does it hold some?
 enum class Holds { value, schema, schema_or_list, list, map, map_of_schema_or_list };
@@ -129,6 +127,7 @@ class Compiler {
                            int depth) {
     switch (holds) {
       case Holds::value:
+        TRY_VOID(check_keyword(word, value));
         TRY_VOID(write_out(to_json(value).size()));
         return value;
       case Holds::schema:
@@ -146,6 +145,7 @@ class Compiler {
     for (const auto& member : value.as_object()) {
       TRY_VOID(write_out(member.key().size()));
       if (holds == Holds::map_of_schema_or_list && member.value().is_array()) {
+        TRY_VOID(check_keyword("required", member.value()));
         TRY_VOID(write_out(to_json(member.value()).size()));
         out[member.key()] = member.value();
         continue;
@@ -167,27 +167,17 @@ class Compiler {
   std::size_t written_ = 0;  // bytes of names and values
 };
 
-bool has_long_array(const json::value& value) {
-  if (const json::array* array = value.if_array()) {
-    if (array->size() > kMaxArray) return true;
-    return std::any_of(array->begin(), array->end(), has_long_array);
-  }
-  if (const json::object* object = value.if_object())
-    return std::any_of(object->begin(), object->end(),
-                       [](const auto& member) { return has_long_array(member.value()); });
-  return false;
-}
-
-/// The library throws on schemas that it cannot use.
-Result<std::unique_ptr<valijson::Schema>> parse(const json::value& compiled) {
-  auto schema = std::make_unique<valijson::Schema>();
+/// The library throws on schemas that nothing can be checked against. It only reads them: its own
+/// check compares each with each, and copies texts to compare them.
+Result<void> read(const json::value& compiled) {
+  valijson::Schema schema;
   try {
     valijson::SchemaParser parser;
-    parser.populateSchema(valijson::adapters::BoostJsonAdapter(compiled), *schema);
+    parser.populateSchema(valijson::adapters::BoostJsonAdapter(compiled), schema);
   } catch (const std::exception& e) {
     return bad(fmt::format("the schema cannot be used: {}", e.what()));
   }
-  return schema;
+  return {};
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -205,7 +195,7 @@ Result<json::value> compile_schema(const json::value& schema) {
   TRY(json::value compiled, Compiler(schema).schema(schema, 0));
   if (!parse_json(to_json(compiled), {SIZE_MAX, kMaxNesting}))
     return bad(fmt::format("the schema is nested deeper than {} brackets", kMaxNesting));
-  TRY_VOID(parse(compiled));
+  TRY_VOID(read(compiled));
   return compiled;
 }
 
@@ -231,30 +221,14 @@ Result<void> answer_fits_schema(const json::value& compiled, std::string_view an
   if (!value)
     return fail(ErrorCode::bad_request,
                 fmt::format("the answer is not JSON: {}", value.error().message));
-  if (has_long_array(*value))
-    return fail(ErrorCode::bad_request,
-                fmt::format("the answer holds a list of more than {} entries", kMaxArray));
-  TRY(const auto schema, parse(compiled));
-  valijson::ValidationResults results;
-  bool fits = false;
-  std::string problem;
-  try {
-    valijson::Validator validator;
-    fits = validator.validate(*schema, valijson::adapters::BoostJsonAdapter(*value), &results);
-  } catch (const std::exception& e) {
-    problem = e.what();
-  }
+  // One that was stored may be older than what is asked of a schema now.
+  TRY(const json::value schema, Compiler(compiled).schema(compiled, 0));
+  const Result<void> fits = value_fits_schema(schema, *value);
   if (fits) return {};
-  valijson::ValidationResults::Error error;
-  std::string where;
-  if (results.popError(error)) {
-    for (const std::string& part : error.context)
-      where += part;
-    problem = error.description;
-  }
-  return fail(ErrorCode::bad_request,
-              fmt::format("the answer does not fit the schema: {}{}{}", where.substr(0, 200),
-                          where.empty() ? "" : ": ", problem.substr(0, 300)));
+  return fail(fits.error().code,
+              fits.error().code == ErrorCode::too_large
+                  ? "the answer does not count as fitting: " + fits.error().message
+                  : "the answer does not fit the schema: " + fits.error().message);
 }
 
 }  // namespace ponder::jobs

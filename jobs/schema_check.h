@@ -17,7 +17,7 @@ namespace ponder::jobs {
 Result<json::value> compile_schema(const json::value& schema);
 
 /// `compiled` is from compile_schema. The answer is JSON, bare or in one fenced block. The error
-/// says what does not fit.
+/// says what does not fit, or that the check would take too long: then nobody can say that it fits.
 Result<void> answer_fits_schema(const json::value& compiled, std::string_view answer);
 
 /// The text inside the one fenced block that `answer` is or holds, else `answer` without the

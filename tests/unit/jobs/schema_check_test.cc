@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "jobs/schema_fit.h"
+
 namespace ponder::jobs {
 namespace {
 
@@ -14,6 +16,24 @@ bool fits(const std::string& schema, const std::string& answer) {
   auto compiled = compile_schema(value(schema));
   EXPECT_TRUE(compiled) << (compiled ? "" : compiled.error().message);
   return compiled && answer_fits_schema(*compiled, answer).has_value();
+}
+std::string misfit(const std::string& schema, const std::string& answer) {
+  const auto compiled = compile_schema(value(schema));
+  const auto fit = answer_fits_schema(compiled.value_or(json::value(false)), answer);
+  return fit ? "" : fit.error().message;
+}
+/// What `entry` is, `count` times.
+std::string repeated(const std::string& entry, int count) {
+  std::string out = entry;
+  for (int i = 1; i < count; ++i)
+    out += "," + entry;
+  return out;
+}
+std::string numbers_to(int n) {
+  std::string out = "0";
+  for (int i = 1; i < n; ++i)
+    out += "," + std::to_string(i);
+  return out;
 }
 std::string refused(const std::string& schema) {
   auto compiled = compile_schema(value(schema));
@@ -99,12 +119,102 @@ TEST(SchemaCheck, FormatIsAnAnnotation) {
       fits(R"({"type":"string","format":"date"})", "\"" + std::string(500'000, '1') + "\""));
 }
 
-TEST(SchemaCheck, AnswersAreBounded) {
-  std::string list = "[1";
-  for (int i = 0; i < 5000; ++i)
-    list += "," + std::to_string(i);
-  EXPECT_FALSE(fits(R"({"type":"array","uniqueItems":true})", list + "]"));
+TEST(SchemaCheck, SaysWhereAndWhy) {
+  const std::string list = R"({"properties":{"a":{"items":{"type":"string","minLength":2}}}})";
+  EXPECT_NE(misfit(list, R"({"a":["xx",1]})").find("/a/1: it is not of type \"string\""),
+            std::string::npos);
+  EXPECT_NE(misfit(list, R"({"a":["ä"]})").find("/a/0: its \"minLength\" is 2"), std::string::npos);
+  EXPECT_NE(misfit(kPoint, "{}").find("\"x\" is missing"), std::string::npos);
+  // Of ways that were tried, the last is not the reason.
+  EXPECT_NE(misfit(R"({"anyOf":[{"type":"null"},{"type":"string"}]})", "1").find("\"anyOf\""),
+            std::string::npos);
+}
+
+TEST(SchemaCheck, TheSameValueInAnotherSpellingIsTheSame) {
+  constexpr const char* kUnique = R"({"uniqueItems":true})";
+  EXPECT_FALSE(fits(kUnique, "[1,2,1.0]"));
+  EXPECT_FALSE(fits(kUnique, R"([{"a":1,"b":[2]},{"b":[2e0],"a":1}])"));
+  EXPECT_TRUE(fits(kUnique, R"([1,"1",true,[1],{"a":1},{"a":"1"},9007199254740993,9007199254740992,
+                               18446744073709551615,9223372036854775807,-1.5])"));
+  EXPECT_TRUE(fits(R"({"enum":[1.0,{"a":[1]}]})", "1"));
+  EXPECT_TRUE(fits(R"({"const":{"a":1,"b":2}})", R"({"b":2,"a":1.0})"));
+  EXPECT_FALSE(fits(R"({"const":[1,2]})", "[1,2,3]"));
+}
+
+TEST(SchemaCheck, SchemasOfSchemasHoldAsDraft7Says) {
+  const std::string branch =
+      R"({"if":{"required":["a"]},"then":{"required":["b"]},"else":{"maxProperties":0}})";
+  EXPECT_TRUE(fits(branch, R"({"a":1,"b":1})"));
+  EXPECT_FALSE(fits(branch, R"({"a":1})"));
+  EXPECT_TRUE(fits(branch, "{}"));
+  EXPECT_FALSE(fits(branch, R"({"c":1})"));
+  const std::string one = R"({"oneOf":[{"type":"integer"},{"minimum":2},{"const":"x"}]})";
+  EXPECT_TRUE(fits(one, "1"));
+  EXPECT_TRUE(fits(one, "2.5"));
+  EXPECT_FALSE(fits(one, "3"));
+  EXPECT_FALSE(fits(one, "1.5"));
+  const std::string tuple = R"({"items":[{"type":"string"},true],"additionalItems":false})";
+  EXPECT_TRUE(fits(tuple, R"(["a",1])"));
+  EXPECT_FALSE(fits(tuple, R"(["a",1,2])"));
+  EXPECT_FALSE(fits(R"({"dependencies":{"a":["b"],"c":{"required":["d"]}}})", R"({"c":1})"));
+  EXPECT_FALSE(fits(R"({"propertyNames":{"maxLength":1}})", R"({"ab":1})"));
+  EXPECT_FALSE(fits(R"({"not":{"contains":{"multipleOf":2}}})", "[1,4]"));
+  EXPECT_FALSE(fits(R"({"multipleOf":2})", "4.5"));
+}
+
+TEST(SchemaCheck, KeywordsThatSayNothingAreRefused) {
+  EXPECT_NE(refused(R"({"minimum":"5"})").find("\"minimum\" must be a number"), std::string::npos);
+  EXPECT_NE(refused(R"({"multipleOf":0})"), "");
+  EXPECT_NE(refused(R"({"maxItems":-1})"), "");
+  EXPECT_NE(refused(R"({"uniqueItems":1})"), "");
+  EXPECT_NE(refused(R"({"required":[1]})"), "");
+  EXPECT_NE(refused(R"({"enum":{}})"), "");
+  EXPECT_NE(refused(R"({"dependencies":{"a":[1]}})"), "");
+  // Also where one was stored before.
+  for (const char* stored : {R"({"items":{"minimum":"5"}})", R"({"not":{"enum":1}})"})
+    EXPECT_FALSE(answer_fits_schema(value(stored), "[1]")) << stored;
+}
+
+TEST(SchemaCheck, LongListsAreChecked) {
+  EXPECT_TRUE(
+      fits(R"({"items":{"type":"integer"},"uniqueItems":true})", "[" + numbers_to(20'000) + "]"));
+  EXPECT_FALSE(fits(R"({"uniqueItems":true})", "[7," + numbers_to(20'000) + "]"));
   EXPECT_FALSE(fits(R"({"type":"array"})", std::string(100'000, '[')));
+}
+
+TEST(SchemaCheck, WhatTakesTooLongToCheckDoesNotCountAsFitting) {
+  const std::string many = "[" + numbers_to(4096) + "]";
+  const std::string schemas[] = {
+      R"({"allOf":[)" + repeated(R"({"uniqueItems":true})", 2900) + "]}",
+      R"({"items":{"enum":[)" + repeated("-1", 20'000) + ",true" + R"(]}})",
+      R"({"not":{"contains":{"enum":[)" + repeated("-1", 20'000) + R"(]}}})",
+      R"({"items":{"not":{"anyOf":[)" + repeated(R"({"type":"string"})", 2900) + "]}}}",
+      R"({"items":{"allOf":[)" + repeated("true", 4000) + "]}}",
+  };
+  for (const std::string& schema : schemas) {
+    // The first entry fits no value of the "enum", and the check must not end there.
+    const bool is_enum = schema.starts_with(R"({"items":{"enum")");
+    const std::string answer = is_enum ? "[" + repeated("true", 4096) + "]" : many;
+    EXPECT_NE(misfit(schema, answer).find("takes too long"), std::string::npos)
+        << schema.substr(0, 60);
+  }
+}
+
+TEST(SchemaCheck, StepsAreSpentOnWhatACheckLooksAt) {
+  const json::value list = value("[" + repeated("\"" + std::string(1000, 'x') + "\"", 100) + "]");
+  const auto within = [&](const std::string& schema, std::int64_t steps) {
+    const auto fit = value_fits_schema(value(schema), list, steps);
+    EXPECT_TRUE(fit || fit.error().code == ErrorCode::too_large);
+    return fit.has_value();
+  };
+  for (const std::string& schema : {std::string(R"({"items":{"minLength":1000}})"),
+                                    R"({"items":{"const":")" + std::string(1000, 'x') + "\"}}",
+                                    std::string(R"({"not":{"contains":{"maxLength":999}}})")}) {
+    EXPECT_FALSE(within(schema, 3000)) << schema.substr(0, 40);
+    EXPECT_TRUE(within(schema, 4000)) << schema.substr(0, 40);
+  }
+  EXPECT_FALSE(within(R"({"items":{"type":"string"}})", 150));
+  EXPECT_TRUE(within(R"({"items":{"type":"string"}})", 250));
 }
 
 }  // namespace
