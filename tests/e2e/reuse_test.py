@@ -3,7 +3,7 @@
 
 For each shape: of the tokens that were read before (the longest common prefix of this prompt with an
 earlier prompt, or with an earlier prompt and its answer), at least 99 % are not read again; with a
-new turn of at most 30 tokens at about 3,500 the first token comes after at most 3 % of the time it
+new turn of at most 30 tokens at 3,500 or more the first token comes after at most 3 % of the time it
 takes cold. `--planted off` runs with the state store switched off and must fail.
 """
 import random
@@ -16,6 +16,7 @@ from harness import BIN, PLANTED, ROOT, Daemon, check, finish, json
 
 MODEL = sys.argv[2] if len(sys.argv) > 2 and sys.argv[2].endswith(".gguf") else str(ROOT / "models/pebble/pebble-q8_0.gguf")
 TURNS = 8
+TIMED_LINES, TIMED_LEAST = 140, 3500  # lines of the document that make each timed prompt so long
 # As long as the rules and tool descriptions that agents send.
 RULES = "\n".join(f"Rule {i}: tool_{i} reads table {i} and returns the rows that match; never more than {i + 3} of them."
                   for i in range(24))
@@ -30,6 +31,11 @@ def document(seed, lines):
 def render(body):
     out = subprocess.run([BIN / "ponder-engine", "render", MODEL], input=json.dumps(body), capture_output=True, text=True, check=True)
     return json.loads(out.stdout)["ids"]
+
+
+def tokenize(text):
+    out = subprocess.run([BIN / "ponder-engine", "tokenize", MODEL, "--special"], input=text, capture_output=True, text=True, check=True)
+    return json.loads(out.stdout)
 
 
 def common(a, b):
@@ -72,7 +78,7 @@ class Count:
     def __init__(self, name):
         self.name, self.seen, self.reusable, self.cached, self.ttft = name, [], 0, 0, []
 
-    def add(self, ids, job):
+    def add(self, ids, job, made=()):
         before = max([common(ids, other) for other in self.seen] + [job["cache"]["diverged_at"] or 0])
         before = min(before, len(ids) - 1)  # the last token is always read: its logits are wanted
         cached = job["tokens"]["cached"] or 0
@@ -81,7 +87,7 @@ class Count:
             self.cached += cached
             if cached < before - 16:
                 print(f"  {self.name}: {cached} of {before} found, prompt {len(ids)}, {job['cache']}")
-        self.seen.append(ids)
+        self.seen.append(ids + list(made))
         self.ttft.append((len(ids), cached, job["ttft_s"]))
 
     def judge(self):
@@ -91,7 +97,7 @@ class Count:
 
 
 def growing(daemon, seed=11):
-    count, talk = Count("growing"), Conversation(daemon, seed)
+    count, talk = Count("growing"), Conversation(daemon, seed, TIMED_LINES)
     for i in range(TURNS):
         count.add(*talk.turn())
         talk.say(f"And shelf {i + 5}?")
@@ -134,6 +140,68 @@ def edited(daemon):
     count.judge()
 
 
+def side_question(daemon):
+    """Asked inside the conversation after each turn and never part of it."""
+    count, talk = Count("side question"), Conversation(daemon, 81, lines=60)
+    for i in range(TURNS):
+        count.add(*talk.turn())
+        talk.say("Which shelf came up most so far?")
+        count.add(*talk.turn())
+        del talk.messages[-2:]
+        talk.say(f"And shelf {i + 5}?")
+    count.judge()
+
+
+def written(message):
+    """What the model wrote for `message`, after the prompt's open <think>."""
+    calls = []
+    for call in message.get("tool_calls") or []:
+        function = call["function"]
+        arguments = json.loads(function["arguments"])
+        calls.append(f"<tool_call>\n<function={function['name']}>\n" + "".join(
+            f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
+            for key, value in arguments.items()) + "</function>\n</tool_call>")
+    parts = ([message["content"]] if message.get("content") else []) + calls
+    return (message.get("reasoning_content") or "") + "\n</think>\n\n" + "\n".join(parts)
+
+
+def tool_loop(daemon, name, keep_thinking):
+    """Call, result, next call: one question of the user, and the results lead on from each other."""
+    rows = [json.loads(line) for line in open(ROOT / "models/pebble/eval.jsonl")]
+    rows = [row for row in rows if "call" in row]
+    wants = [row["messages"][-1]["content"] for row in rows][: TURNS + 1]
+    messages = [{"role": "system", "content": RULES}, {"role": "user", "content": wants[0]}]
+    count, called = Count(name), 0
+    for want in wants[1:]:
+        body = {"messages": messages, "tools": rows[0]["tools"], "reasoning_effort": "low"}
+        ids = render(body)
+        reply = daemon.call("POST", "/v1/chat/completions", {**body, "model": "any", "temperature": 0, "max_tokens": 100}).json
+        usage, message = reply["usage"], dict(reply["choices"][0]["message"])
+        check(usage["prompt_tokens"] == len(ids), f"{name}: the prompt has {len(ids)} tokens, {usage} were read")
+        made = tokenize(written(message))
+        check(len(made) == usage["completion_tokens"], f"{name}: {usage} for {written(message)!r}, {len(made)} tokens")
+        count.add(ids, {"cache": {"diverged_at": None}, "ttft_s": None,
+                        "tokens": {"cached": usage["prompt_tokens_details"]["cached_tokens"]}}, made)
+        if not keep_thinking:
+            message.pop("reasoning_content", None)
+        calls = message.get("tool_calls") or []
+        called += len(calls)
+        messages.append(message)
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": want} for call in calls]
+        if not calls:
+            messages.append({"role": "user", "content": want})
+    check(called >= TURNS, f"{name}: {called} calls in {TURNS} turns")
+    count.judge()
+
+
+def tool_loop_kept(daemon):
+    tool_loop(daemon, "tool loop, thinking kept", True)
+
+
+def tool_loop_dropped(daemon):
+    tool_loop(daemon, "tool loop, thinking dropped", False)
+
+
 def tool(i):
     return {"type": "function", "function": {
         "name": f"tool_{i}", "description": f"Reads table {i} and returns the rows that match.",
@@ -173,8 +241,10 @@ def first_token(daemon, count, seed):
     """What share of a cold first token's time a warm one takes at the same length, by the engine's clock."""
     cold = []
     for n in range(3):
-        ids, job = Conversation(daemon, seed + n).turn()
+        ids, job = Conversation(daemon, seed + n, TIMED_LINES).turn()
         cold.append(job["ttft_s"] / len(ids))
+    shortest = min(n for n, _, _ in count.ttft)
+    check(shortest >= TIMED_LEAST, f"the timed prompts have {shortest} tokens or more, {TIMED_LEAST} are wanted")
     length = statistics.median(n for n, _, _ in count.ttft[1:])
     warm = statistics.median(t for _, _, t in count.ttft[1:])
     share = warm / (statistics.median(cold) * length)
@@ -197,7 +267,7 @@ def main():
         check(asked.returncode == (1 if PLANTED else 0), "doctor --two-turn agrees")
         if PLANTED:
             finish("reuse")
-        for shape in (interleaved, toggled, dropped, edited, appended, removed):
+        for shape in (interleaved, side_question, toggled, dropped, edited, tool_loop_kept, tool_loop_dropped, appended, removed):
             shape(daemon)
     finish("reuse")
 
