@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "jobs/envelope.h"
+
 namespace ponder::jobs {
 namespace {
 
@@ -91,11 +93,6 @@ void lift_effort(Effort& effort, std::int64_t least, bool budget_by_word) {
   least = std::min(least, kMost);
   if (effort.budget) effort.budget = std::max(*effort.budget, least);
   if (!effort.budget && budget_by_word && thinks(effort)) effort.budget = least;
-}
-
-std::string text_fact(const json::object& facts, const char* key) {
-  const json::value* value = facts.if_contains(key);
-  return value && value->is_string() ? std::string(value->as_string()) : std::string();
 }
 
 void budgets_to_resume(const JobSpec& spec, const JobRow& parent, const Carried& carried,

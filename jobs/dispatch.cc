@@ -176,6 +176,8 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
   usage.reasoning_tokens = std::max(usage.reasoning_tokens, job.reasoning_tokens());
   usage.answer_tokens = std::max(usage.answer_tokens, job.answer_tokens());
   note_usage(job.row().facts, usage);
+  const std::vector<std::string> degraded = generator_.status().degraded;
+  job.row().facts["degraded"] = json::array(degraded.begin(), degraded.end());
   if (ended.forced_answer) job.row().facts["forced_answer"] = true;
   job.memory_bytes = ended.finish == Finish::no_memory ? bytes_needed(ended) : 0;
   job.stop_clock(now());
@@ -190,15 +192,18 @@ void QueueActor::end_generation(RunningJob& job, const Ended& ended) {
 }
 
 /// A job whose row takes no write of this daemon. Where the row was damaged the store itself has
-/// ended it, and the others go on; else another daemon has taken the queue over.
+/// ended it, or could not keep it at all, and the others go on; else another daemon has taken the
+/// queue over.
 void QueueActor::give_up(RunningJob& job) {
   const std::string id = job.row().id;
   forget_running(job);  // from here on its row is the stored one
   const auto row = row_of(id);
-  const bool damaged = row && row->state == State::failed && row->reason == Reason::storage;
+  const bool damaged = row ? row->state == State::failed && row->reason == Reason::storage
+                           : row.error().code == ErrorCode::job_unknown;
   if (!damaged) options_.on_lost();
-  if (row) return announce_stored(*row);
-  wake(id);
+  announce_stored(id, row);
+  schedule();
+  check_stopped();
 }
 
 void QueueActor::write_end(std::string id) {  // a copy: the job that holds it goes

@@ -223,4 +223,17 @@ void note_build(json::object& facts, const std::string& build) {
   facts["build"] = or_null(build);
 }
 
+std::string text_fact(const json::object& facts, const char* key) {
+  const json::value* value = facts.if_contains(key);
+  return value && value->is_string() ? std::string(value->as_string()) : std::string();
+}
+
+bool is_model_of(const JobRow& row, const ModelInfo& model) {
+  const auto is = [&](const char* key, const std::string& value) {
+    const std::string known = text_fact(row.facts, key);
+    return known.empty() || value.empty() || known == value;
+  };
+  return is("model", model.id) && is("model_path", model.path);
+}
+
 }  // namespace ponder::jobs

@@ -38,6 +38,11 @@ void note_usage(json::object& facts, const Usage& usage);
 void note_model(json::object& facts, const ModelInfo& model);
 void note_build(json::object& facts, const std::string& build);
 
+/// A fact that is text; else "".
+std::string text_fact(const json::object& facts, const char* key);
+/// Whether what is stored of a job was made by this model, as far as is known.
+bool is_model_of(const JobRow& row, const ModelInfo& model);
+
 /// "a; b", or the one that is there.
 std::string join_notes(const std::string& a, const std::string& b);
 

@@ -194,6 +194,7 @@ class QueueActor final : public JobQueue {
   void events_now(CallId call, const std::string& id, std::int64_t after, EventStreams::Event event,
                   EventStreams::Failed failed);
   /// Tells streams, waiters and on_end of a job that is not running what its row has become.
+  void announce_stored(const std::string& id, const Result<JobRow>& row);
   void announce_stored(const JobRow& row);
 
   Options options_;  ///< changed by reconfigure() only, on the queue thread

@@ -172,7 +172,7 @@ Result<void> QueueActor::end_queued(const std::string& id) {
   if (!stored(ended)) return fail(ended.error());
   waiting_.remove(id);
   refresh_status();
-  if (const auto now_row = row_of(id)) announce_stored(*now_row);
+  announce_stored(id, row_of(id));
   schedule();
   return {};
 }
@@ -191,6 +191,12 @@ void QueueActor::end_running(RunningJob& job, CallId call, EnvelopeDone done) {
   waiter.done = std::move(done);
   waiters_[id].push_back(std::move(waiter));
   call_jobs_[call] = id;
+}
+
+void QueueActor::announce_stored(const std::string& id, const Result<JobRow>& row) {
+  if (row) return announce_stored(*row);
+  streams_.fail(id, row.error());
+  wake(id);
 }
 
 void QueueActor::announce_stored(const JobRow& row) {

@@ -96,15 +96,6 @@ std::string memory_note(std::uint64_t bytes, std::uint64_t free) {
   return fmt::format("it takes up to {} MiB of memory, and {} MiB are free beside what runs",
                      (bytes >> 20) + 1, free >> 20);
 }
-
-/// Whether what is stored of a job was made by this model, as far as is known.
-bool is_model_of(const JobRow& row, const ModelInfo& model) {
-  const auto is = [&](const char* fact, const std::string& value) {
-    const json::value* known = row.facts.if_contains(fact);
-    return !known || !known->is_string() || value.empty() || known->as_string() == value;
-  };
-  return is("model", model.id) && is("model_path", model.path);
-}
 }  // namespace
 
 // --- who runs -----------------------------------------------------------------------------------
@@ -310,7 +301,7 @@ bool QueueActor::start_job(const std::string& id, const GeneratorStatus& engine)
   waiting_.remove(id);
   if (!*claimed) {
     log_error("a waiting job was not queued in the database");
-    if (const auto row = row_of(id)) announce_stored(*row);
+    announce_stored(id, row_of(id));
     return true;
   }
   JobRow row = std::move(**claimed);

@@ -80,19 +80,18 @@ Result<GenerationRequest> QueueActor::take_on(PendingSubmit& pending) {
   const JobSpec& spec = *pending.takes_on;
   TRY(const JobRow parent, row_of(spec.continue_from));
   TRY_VOID(refuse_continuation(parent, spec.mode));
-  const json::value* made_by = parent.facts.if_contains("model");
-  const json::value* file = parent.facts.if_contains("model_path");
+  TRY(std::vector<Chunk> text, store_->chunks(parent));
   const ModelInfo model = generator_.status().model;
-  const bool other =
-      (made_by && made_by->is_string() && !model.id.empty() && made_by->as_string() != model.id) ||
-      (file && file->is_string() && !model.path.empty() && file->as_string() != model.path);
-  if (other)
+  if (!text.empty() && !is_model_of(parent, model)) {
+    // A model that was loaded has an id; of one whose loading ended it only the file is known.
+    const std::string id = text_fact(parent.facts, "model");
     return fail(about("continue_from", parent.id, ErrorCode::bad_request,
                       fmt::format("the job's tokens are of another model ({}) than the one that is "
                                   "loaded ({})",
-                                  std::string(made_by ? made_by->as_string() : ""), model.id),
+                                  id.empty() ? text_fact(parent.facts, "model_path") : id,
+                                  model.id.empty() ? model.path : model.id),
                       "load that model again, or use mode \"follow_up\""));
-  TRY(std::vector<Chunk> text, store_->chunks(parent));
+  }
   TRY(const std::string body, store_->request(parent.seq));
   TRY(StoredRequest request, decode_request(body));
   TRY(Continuation made, continue_job(spec, parent, std::move(request), std::move(text)));

@@ -211,6 +211,19 @@ struct JobStore::Impl {
     return false;
   }
 
+  /// False: the fence does not hold.
+  Result<bool> note_progress(const Fence& fence, const Progress& progress) {
+    const std::string facts = to_json(progress.facts);
+    TRY_VOID(use(Sql::progress)
+                 .integer(1, fence.seq)
+                 .integer(2, fence.claim)
+                 .text(3, fence.instance)
+                 .integer(4, progress.run_ms)
+                 .text(5, facts)
+                 .run());
+    return sealed(fence.seq);
+  }
+
   /// Whether the log may grow: see StoreLimits.
   Result<void> room_in_log() {
     if (!db || db->log_bytes() < limits.log_bytes) return {};
@@ -493,15 +506,7 @@ Result<bool> JobStore::append(const Fence& fence, const Progress& progress, bool
   const Durability durability = synced ? Durability::full : Durability::normal;
   TRY_VOID(impl_->room_in_log());
   const Result<void> done = impl_->write(durability, [&]() -> Result<void> {
-    const std::string facts = to_json(progress.facts);
-    TRY_VOID(impl_->use(Sql::progress)
-                 .integer(1, fence.seq)
-                 .integer(2, fence.claim)
-                 .text(3, fence.instance)
-                 .integer(4, progress.run_ms)
-                 .text(5, facts)
-                 .run());
-    TRY(held, impl_->sealed(fence.seq));
+    TRY(held, impl_->note_progress(fence, progress));
     return held ? impl_->add_chunks(fence.seq, progress) : Result<void>();
   });
   if (!done) return fail(done.error());
@@ -512,15 +517,7 @@ Result<bool> JobStore::cut(const Fence& fence, const Progress& kept, std::string
                            std::int64_t now_ms, StateChange& change) {
   bool held = true;
   const Result<void> done = impl_->write(Durability::normal, [&]() -> Result<void> {
-    const std::string facts = to_json(kept.facts);
-    TRY_VOID(impl_->use(Sql::progress)
-                 .integer(1, fence.seq)
-                 .integer(2, fence.claim)
-                 .text(3, fence.instance)
-                 .integer(4, kept.run_ms)
-                 .text(5, facts)
-                 .run());
-    TRY(held, impl_->sealed(fence.seq));
+    TRY(held, impl_->note_progress(fence, kept));
     if (!held) return {};
     TRY_VOID(impl_->use(Sql::delete_chunks_from)
                  .integer(1, fence.seq)
@@ -550,16 +547,17 @@ Result<bool> JobStore::leave(const Fence& fence, const Progress& progress, const
   change.attempt = progress.attempt;
   change.at_ms = leave.at_ms;
   change.note = leave.note;
-  Result<void> done = impl_->write(Durability::full, [&]() -> Result<void> {
+  const Result<void> done = impl_->write(Durability::full, [&]() -> Result<void> {
+    TRY(held, impl_->note_progress(fence, progress));
+    if (!held) return {};
     TRY_VOID(impl_->add_chunks(fence.seq, progress));
     const auto chunks = progress.next_chunk + static_cast<std::int64_t>(progress.chunks.size());
-    TRY(held, impl_->write_leave(fence, progress.run_ms, progress.facts, text, chunks, leave.reason,
-                                 leave.death, leave.error, change));
-    if (!held)  // an error, so that nothing of this transaction stays
-      return fail(ErrorCode::cancelled, "the attempt is not this instance's any more");
+    TRY(const bool left, impl_->write_leave(fence, progress.run_ms, progress.facts, text, chunks,
+                                            leave.reason, leave.death, leave.error, change));
+    CHECK(left);
     return impl_->add_change(fence.seq, 0, change);
   });
-  if (held && !done) return fail(done.error());
+  if (!done) return fail(done.error());
   return held;
 }
 

@@ -81,7 +81,8 @@ class FakeGenerator : public Generator {
     GeneratorStatus s;
     s.state = state_;
     s.reason = reason_;
-    s.model = {model_, "user", "/nowhere", 1000, "cpu"};
+    s.model = {model_, "user", path_, 1000, "cpu"};
+    s.degraded = degraded_;
     s.memory = memory_;
     return s;
   }
@@ -97,9 +98,14 @@ class FakeGenerator : public Generator {
     const std::lock_guard lock(mutex_);
     memory_ = {budget, free, 0, 1, 1};
   }
-  void set_model(std::string id) {
+  void set_model(std::string id, std::string path = "/nowhere") {
     const std::lock_guard lock(mutex_);
     model_ = std::move(id);
+    path_ = std::move(path);
+  }
+  void set_degraded(std::vector<std::string> ways) {
+    const std::lock_guard lock(mutex_);
+    degraded_ = std::move(ways);
   }
   /// The run number `n` (from 0); waits for it.
   Run run(std::size_t n) {
@@ -178,6 +184,8 @@ class FakeGenerator : public Generator {
   GeneratorState state_ = GeneratorState::ready;
   std::string reason_;
   std::string model_ = "fake";
+  std::string path_ = "/nowhere";
+  std::vector<std::string> degraded_;
   ContextMemory memory_;
 };
 

@@ -365,6 +365,32 @@ TEST_F(Resume, WhatCannotGoOnIsRefusedWithAReason) {
   EXPECT_EQ(code({{"continue_from", cut}, {"mode", "resume"}}), "bad_request");
 }
 
+TEST_F(Resume, OfAModelThatWasNeverLoadedOnlyTheFileIsKnown) {
+  open();
+  generator.set_model("", "/a.gguf");
+  const std::string cut = cut_job(2, Finish::output_limit);
+  generator.set_model("b", "/b.gguf");
+  const auto refused = submit({{"continue_from", cut}, {"mode", "resume"}});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("(/a.gguf)"), std::string::npos)
+      << refused.error().message;
+}
+
+TEST_F(Resume, AJobThatNoModelBeganGoesOnWithAnyModel) {
+  open();
+  generator.set_model("", "/a.gguf");
+  generator.set_state(GeneratorState::failed, "no such file");
+  const std::string failed = submit_id({{"task", "t"}});
+  generator.end(generator.run(0), Finish::failed, Error{ErrorCode::model_missing, "no such file"});
+  EXPECT_EQ(text_of(ended(failed), "reason"), "model_missing");
+  generator.set_model("b", "/b.gguf");
+  generator.set_state(GeneratorState::ready);
+  const auto made = submit({{"continue_from", failed}, {"mode", "resume"}});
+  ASSERT_TRUE(made) << made.error().message;
+  generator.complete(generator.run(1));
+  EXPECT_EQ(text_of(ended(text_of(made->envelope, "job_id")), "state"), "completed");
+}
+
 TEST_F(Resume, AFullWindowIsRefusedWithItsNumbers) {
   open();
   const std::string cut = cut_job(4, Finish::output_limit);

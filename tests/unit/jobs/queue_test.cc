@@ -29,8 +29,10 @@ TEST_F(Queue, AJobRunsToItsEndAndItsAnswerIsThere) {
   EXPECT_EQ(to_string(*run.request.chat.effort), "xhigh");
   EXPECT_TRUE(run.request.sampling.seed);
   EXPECT_TRUE(run.request.budgets.defaulted);
+  generator.set_degraded({"slow"});
   generator.complete(run, "forty-two");
   const json::object done = ended(id);
+  EXPECT_EQ(done.at("degraded"), json::array{"slow"});
   EXPECT_EQ(text_of(done, "state"), "completed");
   EXPECT_EQ(text_of(done, "answer"), "forty-two");
   EXPECT_EQ(done.at("total_chars"), 9);
