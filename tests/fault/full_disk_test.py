@@ -29,6 +29,7 @@ FAULTS = size(20, 200)
 DISK_KIB = 6 * 1024
 AT_ONCE = 3
 BACK_S = 5.0
+NOT_RUN = 77  # CMakeLists.txt
 
 
 daemons = []
@@ -125,15 +126,18 @@ def make(home, log, **more):
 
 
 def in_own_mounts():
-    """Runs this program again where it may mount: as root, or as root of a user namespace."""
+    """Runs this program again where it may mount: as root, as root of a user namespace (which no chroot
+    has), or with sudo where that asks nothing."""
     if os.environ.get("PONDER_OWN_MOUNTS"):
         return
-    flags = "-m" if os.geteuid() == 0 else "-rm"
-    if subprocess.run(["unshare", flags, "true"], capture_output=True).returncode != 0:
-        check(False, f"unshare {flags} is not allowed here, and without it no disk can be filled: "
-                     "run as root, or where user namespaces are allowed")
-        finish("full disk")
-    os.execvpe("unshare", ["unshare", flags, sys.executable, *sys.argv], {**os.environ, "PONDER_OWN_MOUNTS": "1"})
+    more = {"PONDER_OWN_MOUNTS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # sudo leaves nothing of root's behind
+    more.update((name, value) for name, value in os.environ.items() if name.startswith("PONDER_"))
+    sudo = ["sudo", "-n", "env", *(f"{name}={value}" for name, value in more.items()), "unshare", "-m"]
+    for command in [["unshare", "-m"]] if os.geteuid() == 0 else [["unshare", "-rm"], sudo]:
+        if shutil.which(command[0]) and subprocess.run([*command, "true"], capture_output=True).returncode == 0:
+            os.execvpe(command[0], [*command, sys.executable, *sys.argv], {**os.environ, **more})
+    print("not run: no disk can be mounted to be filled; run as root, with sudo, or where user namespaces are allowed")
+    sys.exit(NOT_RUN)
 
 
 def mount(*arguments):
