@@ -15,6 +15,18 @@ constexpr std::uint64_t kLeastPair = 13;  // key of no bytes, type, one byte
 constexpr std::uint64_t kLeastInfo = 32;  // name of no bytes, dimensions, one extent, type, offset
 constexpr std::uint64_t kMost = 0x7fff'ffff'ffff'ffff;
 
+/// What is computed is named, under the same numbers: else a file that has it would be refused.
+constexpr bool names_what_is_computed() {
+  for (const kernels::FormatInfo& format : kernels::kFormats) {
+    const TensorType* type = tensor_type(format.gguf_id);
+    if (!type || type->name != format.name || type->block_elements != format.block_elements ||
+        type->block_bytes != format.block_bytes)
+      return false;
+  }
+  return true;
+}
+static_assert(names_what_is_computed(), "a row of formats.inc is missing in tensor_types.inc");
+
 tl::unexpected<Error> bad(std::string message, std::string hint = {}) {
   return fail(ErrorCode::engine_error, std::move(message), std::move(hint));
 }
