@@ -4,7 +4,8 @@
     speculation.py BIN_DIR [--questions N] [--threads T] [--effort medium] [--temperature 0] [--concurrent N]
                    [--peer LLAMA_BENCH]
 
-Two daemons on the bundled model, one with speculation off. Prints tokens per second of decoding
+Two daemons on the bundled model, one with speculation off. The questions are the 260 that end in a
+text; the 20 that end in a tool call are left out. Prints tokens per second of decoding
 (tokens over the time from the first to the last), the ratio, with --peer how fast plain decoding is
 against llama.cpp's (compare_cpu.py) in the same run, how many drafts were accepted, and how
 many answers were right with and without, with the two-sided p of that difference. Judges that both
