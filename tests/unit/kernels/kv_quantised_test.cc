@@ -16,14 +16,29 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(KvShape, BlocksCostWhatTheFormsPromise) {
-  // 16 attention layers, 4 KV heads of 256: bytes a token.
-  const auto token = [](KvElement element) {
-    return 16 * kv_block_bytes({element, 4, 256}) / kKvBlockPositions;
+  // q8_0: 34 / 32 byte a value. r4: 4.125 bits a value.
+  struct Case {
+    const char* name;
+    std::size_t layers;
+    std::int64_t heads;
+    std::size_t f32, f16, q8_0, r4;  // bytes a token
   };
-  EXPECT_EQ(token(KvElement::f32), 131072u);
-  EXPECT_EQ(token(KvElement::f16), 65536u);
-  EXPECT_EQ(token(KvElement::q8_0), 34816u);  // 34 / 32 byte a value
-  EXPECT_EQ(token(KvElement::r4), 16896u);    // 4.125 bits a value
+  constexpr Case kCases[] = {
+      {"Pebble", 2, 1, 4096, 2048, 1088, 528},
+      {"0.8B", 6, 2, 24576, 12288, 6528, 3168},
+      {"4B", 8, 4, 65536, 32768, 17408, 8448},
+      {"27B", 16, 4, 131072, 65536, 34816, 16896},
+  };
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    const auto token = [&](KvElement element) {
+      return c.layers * kv_block_bytes({element, c.heads, 256}) / kKvBlockPositions;
+    };
+    EXPECT_EQ(token(KvElement::f32), c.f32);
+    EXPECT_EQ(token(KvElement::f16), c.f16);
+    EXPECT_EQ(token(KvElement::q8_0), c.q8_0);
+    EXPECT_EQ(token(KvElement::r4), c.r4);
+  }
   for (std::int64_t dim = 16; dim <= 256; dim += 16) {
     const KvShape r4{KvElement::r4, 2, dim}, q8_0{KvElement::q8_0, 2, dim};
     EXPECT_EQ(kv_shape_supported(r4), dim % 64 == 0);

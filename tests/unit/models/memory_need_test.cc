@@ -7,10 +7,12 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <memory>
 
 #include "engine/base/json.h"
+#include "engine/models/kv_pages.h"
 #include "engine/worker/command_input.h"
 #include "engine/worker/commands.h"
 #include "tests/support/memory_file.h"
@@ -186,6 +188,47 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, MemoryNeedIsRight, ::testing::ValuesIn(cases()),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+/// Attention layers and KV heads of a model whose heads have 256 values.
+struct KvCase {
+  const char* name;
+  std::int64_t layers, heads;
+  kernels::KvElement element;
+  std::size_t token_bytes;  ///< in pages of 64 positions, rounded up to whole pages of the machine
+};
+
+class KvMemory : public ::testing::TestWithParam<KvCase> {};
+
+TEST_P(KvMemory, ATokenTakesWhatItsPagesSay) {
+  const KvCase& c = GetParam();
+  KvLayout layout;
+  layout.main = {c.element, c.heads, 256};
+  layout.main_layers = c.layers;
+  EXPECT_EQ(layout.page_bytes(), c.token_bytes * 64);
+  KvTable table(layout, kContext);
+  const std::uint64_t before = anonymous_bytes();
+  ASSERT_TRUE(table.make_writable(0, kContext));
+  for (std::int64_t layer = 0; layer < c.layers; ++layer)
+    for (std::byte* const block : table.blocks(layer))
+      std::memset(block, 1, kernels::kv_block_bytes(layout.main));
+  const auto taken = static_cast<double>(anonymous_bytes() - before);
+  EXPECT_NEAR(taken / kContext / static_cast<double>(c.token_bytes), 1.0, 0.02)
+      << taken / kContext << " bytes a token";
+}
+
+using kernels::KvElement;
+INSTANTIATE_TEST_SUITE_P(Each, KvMemory,
+                         ::testing::Values(KvCase{"PebbleF16", 2, 1, KvElement::f16, 2048},
+                                           KvCase{"PebbleQ8", 2, 1, KvElement::q8_0, 1088},
+                                           KvCase{"PebbleR4", 2, 1, KvElement::r4,
+                                                  576},  // 528 and the rounding
+                                           KvCase{"Of08BF16", 6, 2, KvElement::f16, 12288},
+                                           KvCase{"Of08BQ8", 6, 2, KvElement::q8_0, 6528},
+                                           KvCase{"Of08BR4", 6, 2, KvElement::r4, 3200},  // 3168
+                                           KvCase{"Of4BF16", 8, 4, KvElement::f16, 32768},
+                                           KvCase{"Of4BQ8", 8, 4, KvElement::q8_0, 17408},
+                                           KvCase{"Of4BR4", 8, 4, KvElement::r4, 8448}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST(MemoryNeed, CountsTheDraftLayerAsTheDaemonDoesUnlessToldNotTo) {
