@@ -118,11 +118,10 @@ CallId QueueActor::submit(JobSpec spec, std::function<void(Result<Submitted>)> d
   });
 }
 
-CallId QueueActor::get(std::string id, std::int64_t wait_ms, EnvelopeDone done) {
-  return ask<EnvelopeDone>(std::move(done),
-                           [this, id = std::move(id), wait_ms](CallId call, EnvelopeDone d) {
-                             get_now(call, id, wait_ms, std::move(d));
-                           });
+CallId QueueActor::get(std::string id, Look look, EnvelopeDone done) {
+  return ask<EnvelopeDone>(
+      std::move(done), [this, id = std::move(id), look = std::move(look)](
+                           CallId call, EnvelopeDone d) { get_now(call, id, look, std::move(d)); });
 }
 
 CallId QueueActor::list(ListFilter filter, std::function<void(Result<ListPage>)> done) {

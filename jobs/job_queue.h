@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -104,6 +105,18 @@ struct JobEvent {
   json::object data;  ///< end: the final envelope
 };
 
+/// How get() looks at a job.
+struct Look {
+  Look(std::int64_t wait = 0) : wait_ms(wait) {}  // implicit: mostly it is no more than that
+
+  std::int64_t wait_ms;
+  /// State and phase ("" where there is none) that the caller knows. Where they are others by now
+  /// there is nothing to wait for, so no change is missed between two looks.
+  std::optional<std::pair<State, std::string>> seen;
+  /// The caller hands the id to somebody who will come back for the job: an ask counts as told.
+  bool told = false;
+};
+
 struct QueueStatus {
   int running = 0;
   int ask = 0;    ///< waiting, asks and chat turns
@@ -134,8 +147,7 @@ class JobQueue {
 
   /// The envelope. With wait_ms > 0 on a job that is not terminal: when its state or phase
   /// changes, or at the bound with what is then true. An ask whose wait ran out counts as told.
-  virtual CallId get(std::string id, std::int64_t wait_ms,
-                     std::function<void(Result<json::object>)> done) = 0;
+  virtual CallId get(std::string id, Look look, std::function<void(Result<json::object>)> done) = 0;
 
   virtual CallId list(ListFilter filter, std::function<void(Result<ListPage>)> done) = 0;
 

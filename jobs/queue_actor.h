@@ -51,7 +51,7 @@ class QueueActor final : public JobQueue {
   Result<void> begin(std::vector<std::pair<std::string, State>> ended);
 
   CallId submit(JobSpec spec, std::function<void(Result<Submitted>)> done) override;
-  CallId get(std::string id, std::int64_t wait_ms, EnvelopeDone done) override;
+  CallId get(std::string id, Look look, EnvelopeDone done) override;
   CallId list(ListFilter filter, std::function<void(Result<ListPage>)> done) override;
   CallId result(std::string id, Part part, std::int64_t offset, std::int64_t limit,
                 std::function<void(Result<ResultPage>)> done) override;
@@ -180,7 +180,8 @@ class QueueActor final : public JobQueue {
   Result<StoredText> text_of(const JobRow& row);
   json::object envelope_of(const JobRow& row, bool with_answer, const std::string& note = {});
   std::int64_t position_of(const std::string& id);
-  void get_now(CallId call, const std::string& id, std::int64_t wait_ms, EnvelopeDone done);
+  void get_now(CallId call, const std::string& id, const Look& look, EnvelopeDone done);
+  void keep_for_its_caller(JobRow& row);
   void wait_ran_out(const std::string& id, CallId call);
   /// `unwritten`: the job has stopped, but its end cannot be written; only who waits for it is
   /// told.

@@ -76,10 +76,13 @@ json::object QueueActor::envelope_of(const JobRow& row, bool with_answer, const 
 
 // --- envelopes and waits ------------------------------------------------------------------------
 
-void QueueActor::get_now(CallId call, const std::string& id, std::int64_t wait_ms,
-                         EnvelopeDone done) {
+void QueueActor::get_now(CallId call, const std::string& id, const Look& look, EnvelopeDone done) {
   Result<JobRow> row = row_of(id);
-  if (!row || is_terminal(row->state) || wait_ms <= 0 || stopping_) {
+  if (row && look.told) keep_for_its_caller(*row);
+  const auto running = running_.find(id);
+  const std::string phase = running == running_.end() ? "" : running->second->phase();
+  const bool moved = row && look.seen && *look.seen != std::pair(row->state, phase);
+  if (!row || is_terminal(row->state) || look.wait_ms <= 0 || moved || stopping_) {
     if (!calls_.close(call)) return;
     return row ? done(envelope_of(*row, true)) : done(fail(row.error()));
   }
@@ -87,8 +90,8 @@ void QueueActor::get_now(CallId call, const std::string& id, std::int64_t wait_m
   Waiter waiter;
   waiter.call = call;
   waiter.done = std::move(done);
-  waiter.timer =
-      thread_.after(std::min(wait_ms, kMaxWaitMs), [this, id, call] { wait_ran_out(id, call); });
+  waiter.timer = thread_.after(std::min(look.wait_ms, kMaxWaitMs),
+                               [this, id, call] { wait_ran_out(id, call); });
   waiters_[id].push_back(std::move(waiter));
   call_jobs_[call] = id;
 }
@@ -105,16 +108,18 @@ void QueueActor::wait_ran_out(const std::string& id, CallId call) {
   if (waiters.empty()) waiters_.erase(found);
   call_jobs_.erase(call);
   Result<JobRow> row = row_of(id);
-  if (row && row->lane == Lane::ask && !row->told && !is_terminal(row->state)) {
-    // From now on somebody can come back for it: it outlives the daemon like a batch job.
-    if (stored(store_->mark_told(row->seq))) {
-      row->told = true;
-      if (const auto r = running_.find(id); r != running_.end()) r->second->row().told = true;
-      if (WaitingJob* waiting = waiting_.find(id)) waiting->row.told = true;
-    }
-  }
+  if (row) keep_for_its_caller(*row);
   if (!calls_.close(call)) return;
   row ? due.done(envelope_of(*row, true)) : due.done(fail(row.error()));
+}
+
+/// From now on somebody can come back for an ask: it outlives the daemon like a batch job.
+void QueueActor::keep_for_its_caller(JobRow& row) {
+  if (row.lane != Lane::ask || row.told || is_terminal(row.state)) return;
+  if (!stored(store_->mark_told(row.seq))) return;
+  row.told = true;
+  if (const auto r = running_.find(row.id); r != running_.end()) r->second->row().told = true;
+  if (WaitingJob* waiting = waiting_.find(row.id)) waiting->row.told = true;
 }
 
 void QueueActor::wake(const std::string& id, const Error* unwritten) {

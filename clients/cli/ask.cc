@@ -56,14 +56,8 @@ class Alarm {
   std::thread thread_;
 };
 
-/// The answer was told to nobody, its id now is: the daemon keeps such a job as it keeps a
-/// submitted one. Best effort, since neither Ctrl-C nor a spent wait must hang.
-void mark_as_told(client::DaemonClient& daemon, const std::string& id, int timeout_ms) {
-  (void)daemon.call("GET", job_target(id, "?wait_s=0.05"), nullptr, timeout_ms);
-}
-
 int detach(Context& context, client::DaemonClient& daemon, const std::string& id, bool timed_out) {
-  mark_as_told(daemon, id, timed_out ? 200 : 2'000);
+  mark_as_told(daemon, {id}, timed_out ? kTimedOutMs : kInterruptedMs);
   Error error{timed_out ? ErrorCode::timed_out : ErrorCode::cancelled,
               fmt::format("job {} goes on", id),
               fmt::format("{} && {}", context.own_command("ponder wait " + id),
@@ -150,6 +144,7 @@ int ask(Context& context, Options& options) {
   if (!answer.empty() && !context.json()) context.out("\n");
   if (ended.error().code == ErrorCode::cancelled)
     return detach(context, *daemon, id, alarm && alarm->rang());
+  mark_as_told(*daemon, {id}, kTimedOutMs);
   Error error = ended.error();
   error.job_id = id;
   error.hint = fmt::format("the job is {}; {} && {}", id, context.own_command("ponder wait " + id),

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "clients/cli/envelope.h"
+#include "engine/base/clock.h"
 #include "engine/base/ids.h"
 
 namespace ponder::cli {
@@ -42,6 +43,16 @@ Result<json::object> get_job(client::DaemonClient& daemon, const std::string& id
   const std::string query = wait_s > 0 ? fmt::format("?wait_s={:g}", wait_s) : std::string();
   return object_of(daemon.call("GET", job_target(id, query), nullptr,
                                kPromptlyMs + static_cast<int>(wait_s * 1000), interrupt));
+}
+
+void mark_as_told(client::DaemonClient& daemon, const std::vector<std::string>& ids,
+                  int timeout_ms) {
+  const std::int64_t until_ms = system_clock().steady_ms() + timeout_ms;
+  for (const std::string& id : ids) {
+    const std::int64_t left_ms = until_ms - system_clock().steady_ms();
+    if (left_ms <= 0) return;
+    (void)daemon.call("GET", job_target(id, "?told=true"), nullptr, static_cast<int>(left_ms));
+  }
 }
 
 Result<std::vector<json::object>> list_jobs(client::DaemonClient& daemon, const std::string& query,

@@ -30,6 +30,16 @@ std::string job_target(const std::string& id, const std::string& rest = {});
 Result<json::object> get_job(client::DaemonClient& daemon, const std::string& id, double wait_s,
                              client::Interrupt* interrupt);
 
+// What mark_as_told() may take where somebody counts the seconds, and where somebody pressed
+// Ctrl-C.
+constexpr int kTimedOutMs = 200;
+constexpr int kInterruptedMs = 2'000;
+/// The caller is told these ids and may come back for the jobs, so the daemon keeps those that are
+/// asks as it keeps submitted ones. Best effort within `timeout_ms` in all: neither Ctrl-C nor a
+/// spent wait must hang.
+void mark_as_told(client::DaemonClient& daemon, const std::vector<std::string>& ids,
+                  int timeout_ms);
+
 /// Up to `limit` jobs, newest first; `query` is "state=queued&" or the like.
 Result<std::vector<json::object>> list_jobs(client::DaemonClient& daemon, const std::string& query,
                                             int limit, client::Interrupt* interrupt);

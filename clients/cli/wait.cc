@@ -158,6 +158,8 @@ int wait_for_jobs(Context& context, const Options& options) {
     if (!next || !*next) {
       const bool was_interrupted = context.interrupt().triggered();
       context.interrupt().trigger();  // ends the other waits; nothing is cancelled
+      if (was_interrupted || !next)
+        mark_as_told(*daemon, open, was_interrupted ? kInterruptedMs : kTimedOutMs);
       if (was_interrupted)
         return report.finish(still_open(ErrorCode::cancelled, "interrupted", open), kInterrupted);
       if (!next)

@@ -100,6 +100,37 @@ Result<PageRequest> read_page_request(const RequestHead& head) {
   return request;
 }
 
+tl::unexpected<Error> refused(std::string_view parameter, std::string message) {
+  Error error{ErrorCode::bad_request, std::move(message)};
+  error.param = parameter;
+  return fail(std::move(error));
+}
+
+struct JobRequest {
+  jobs::Look look;
+  bool lowered = false;  ///< its wait
+};
+
+Result<JobRequest> read_job_request(const RequestHead& head) {
+  JobRequest request;
+  TRY(const double wait_s, number_parameter(head, "wait_s", 0, 0, 1e9));
+  request.lowered = wait_s > kMaxWaitS;
+  request.look.wait_ms = static_cast<std::int64_t>(std::min(wait_s, kMaxWaitS) * 1000.0);
+  TRY(const std::string seen, text_parameter(head, "seen", 64));
+  if (!seen.empty()) {
+    const std::size_t colon = std::min(seen.find(':'), seen.size());
+    const auto state = jobs::state_from(std::string_view(seen).substr(0, colon));
+    if (!state)
+      return refused("seen", "\"seen\" must be a state, or a state and a phase: running:thinking");
+    request.look.seen = {*state, colon < seen.size() ? seen.substr(colon + 1) : std::string()};
+  }
+  TRY(const std::string told, text_parameter(head, "told", 8));
+  if (!told.empty() && told != "true" && told != "false")
+    return refused("told", "\"told\" must be true or false");
+  request.look.told = told == "true";
+  return request;
+}
+
 /// The id of a queue call, known only when the call has returned, and a client that may go away
 /// before that.
 class WaitingCall {
@@ -172,15 +203,15 @@ void get_jobs(const ApiServices& services, ExchangePtr exchange, std::string, st
 }
 
 void get_job(const ApiServices& services, ExchangePtr exchange, std::string, std::string id) {
-  auto wait_s = number_parameter(exchange->head, "wait_s", 0, 0, 1e9);
-  if (!wait_s) return exchange->respond(error_response(wait_s.error()));
-  const bool lowered = *wait_s > kMaxWaitS;
-  const auto wait_ms = static_cast<std::int64_t>(std::min(*wait_s, kMaxWaitS) * 1000.0);
+  auto request = read_job_request(exchange->head);
+  if (!request) return exchange->respond(error_response(request.error()));
   auto call = std::make_shared<WaitingCall>(services.queue);
-  if (wait_ms > 0) exchange->on_gone([call] { call->client_gone(); });
+  // A look that only tells is not given up: it is made by who is about to go.
+  if (request->look.wait_ms > 0) exchange->on_gone([call] { call->client_gone(); });
   call->started(services.queue.get(
-      std::move(id), wait_ms,
-      [lowered, answer = envelope_answer(std::move(exchange))](Result<json::object> envelope) {
+      std::move(id), std::move(request->look),
+      [lowered = request->lowered,
+       answer = envelope_answer(std::move(exchange))](Result<json::object> envelope) {
         if (envelope && lowered)
           add_note(*envelope, fmt::format("wait_s was lowered to {:.0f}", kMaxWaitS));
         answer(std::move(envelope));

@@ -54,7 +54,7 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   if (!is_terminal(text_of(job, "state"))) {
     const auto wait_ms = static_cast<std::int64_t>(wait_s * 1000);
     auto waited =
-        wait_for_job(context, call, id, began_ms + std::max<std::int64_t>(0, wait_ms - kReplyMs),
+        wait_for_job(context, call, job, began_ms + std::max<std::int64_t>(0, wait_ms - kReplyMs),
                      [](const json::object& now) { return is_terminal(text_of(now, "state")); });
     if (!waited) return error_result(context, waited.error(), id);
     job = std::move(*waited);

@@ -19,8 +19,8 @@ constexpr int kAfterWaitMs = 3'000;
 constexpr int kSubmitTimeoutMs = 40'000;  // a large prompt is tokenized before the answer
 constexpr int kMaxLostCalls = 4;
 constexpr int kRetryPauseMs = 250;
-// An ask whose wait ran out counts as told to its caller, so at least one waiting call is made.
-constexpr double kLeastWaitS = 0.01;
+// What is told at the end of a wait is on its way when this has passed.
+constexpr int kTellTimeoutMs = 2'000;
 
 /// Pauses, or returns at once when nobody waits any more.
 void pause(int ms, client::Interrupt& interrupt) {
@@ -31,6 +31,25 @@ void pause(int ms, client::Interrupt& interrupt) {
 bool is_lost(const Error& error) {
   return error.code == ErrorCode::unreachable || error.code == ErrorCode::stream_lost ||
          error.code == ErrorCode::loading;
+}
+
+/// The calls in a row that a wait has lost. A daemon that is restarted costs one or two.
+class Losses {
+ public:
+  /// After a call that failed: pauses and returns true if the wait goes on.
+  bool passing(const Error& error, client::Interrupt& interrupt) {
+    if (!is_lost(error) || ++count_ >= kMaxLostCalls) return false;
+    pause(kRetryPauseMs, interrupt);
+    return true;
+  }
+  void over() { count_ = 0; }
+
+ private:
+  int count_ = 0;
+};
+
+tl::unexpected<Error> given_up() {
+  return fail(ErrorCode::cancelled, "the wait was given up");
 }
 
 Result<json::object> body_object(Result<client::Response> response) {
@@ -85,11 +104,22 @@ Result<json::object> post_job(const ToolContext& context, ToolCall& call, json::
 }
 
 Result<json::object> get_job(const ToolContext& context, client::Interrupt* interrupt,
-                             std::string_view id, double wait_s) {
+                             std::string_view id, const Look& look) {
   std::string target = fmt::format("/v1/jobs/{}", id);
-  if (wait_s > 0) target += fmt::format("?wait_s={:.3f}", wait_s);
-  const int wait_ms = static_cast<int>(std::ceil(wait_s * 1000));
-  const int timeout_ms = wait_ms > 0 ? wait_ms + kAfterWaitMs : kCallTimeoutMs;
+  auto add = [&target, lead = '?'](const std::string& parameter) mutable {
+    target += lead + parameter;
+    lead = '&';
+  };
+  int timeout_ms = look.told ? kTellTimeoutMs : kCallTimeoutMs;
+  if (look.wait_s > 0) {
+    add(fmt::format("wait_s={:.3f}", look.wait_s));
+    timeout_ms = static_cast<int>(std::ceil(look.wait_s * 1000)) + kAfterWaitMs;
+  }
+  if (look.seen) {
+    const std::string phase = text_of(*look.seen, "phase");
+    add("seen=" + text_of(*look.seen, "state") + (phase.empty() ? "" : ":" + phase));
+  }
+  if (look.told) add("told=true");
   TRY(json::object envelope,
       body_object(context.daemon.call("GET", target, nullptr, timeout_ms, interrupt)));
   envelope["answer"] = nullptr;
@@ -106,30 +136,32 @@ Result<TextPage> get_text(const ToolContext& context, ToolCall& call, std::strin
                   whole_of(body, "total_chars"), whole_of(body, "next_offset", -1)};
 }
 
-Result<json::object> wait_for_job(const ToolContext& context, ToolCall& call, std::string_view id,
+Result<json::object> wait_for_job(const ToolContext& context, ToolCall& call, json::object job,
                                   std::int64_t deadline_ms,
                                   const std::function<bool(const json::object&)>& enough) {
-  const ProgressReporter reporter(context, call, std::string(id));
-  int lost = 0;
-  std::optional<json::object> last;
-  for (;;) {
+  const std::string id = text_of(job, "job_id");
+  const ProgressReporter reporter(context, call, id);
+  Losses losses;
+  while (!enough(job)) {
     const std::int64_t began_ms = context.clock.steady_ms();
     const double left_s = static_cast<double>(deadline_ms - began_ms) / 1000;
-    auto job = get_job(context, &call.interrupt, id, std::max(left_s, kLeastWaitS));
-    if (call.interrupt.triggered()) return fail(ErrorCode::cancelled, "the wait was given up");
-    const bool over = context.clock.steady_ms() >= deadline_ms;
-    if (!job) {
-      if (!is_lost(job.error()) || over || ++lost >= kMaxLostCalls) return job;
-      pause(kRetryPauseMs, call.interrupt);
+    if (left_s <= 0) break;
+    auto now = get_job(context, &call.interrupt, id, {.wait_s = left_s, .seen = &job});
+    if (call.interrupt.triggered()) return given_up();
+    if (!now) {
+      if (!losses.passing(now.error(), call.interrupt)) return now;
       continue;
     }
-    lost = 0;
-    if (enough(*job) || over) return job;
+    losses.over();
     // The daemon answers early only when something moved; if nothing did, do not spin on it.
     const bool early = context.clock.steady_ms() - began_ms < kRetryPauseMs;
-    if (early && last && !has_moved(*last, *job)) pause(kRetryPauseMs, call.interrupt);
-    last = std::move(*job);
+    if (early && !has_moved(job, *now)) pause(kRetryPauseMs, call.interrupt);
+    job = std::move(*now);
   }
+  if (is_terminal(text_of(job, "state"))) return job;
+  auto told = get_job(context, &call.interrupt, id, {.told = true});
+  if (call.interrupt.triggered()) return given_up();
+  return told ? std::move(*told) : std::move(job);
 }
 
 // One connection waits, a second at a time, on the first job that can still move; the others are
@@ -144,14 +176,21 @@ Result<std::vector<json::object>> wait_for_any(const ToolContext& context, ToolC
   if (first == before.end()) return now;
   const auto first_index = static_cast<std::size_t>(first - before.begin());
   const ProgressReporter reporter(context, call, text_of(*first, "job_id"));
+  Losses losses;
   for (;;) {
-    const double left_s = static_cast<double>(deadline_ms - context.clock.steady_ms()) / 1000;
-    if (left_s <= 0) return now;
     for (std::size_t i = 0; i < before.size(); ++i) {
       if (!live(before[i])) continue;
-      TRY(now[i], get_job(context, &call.interrupt, text_of(before[i], "job_id"),
-                          i == first_index ? std::min(left_s, 1.0) : 0));
-      if (call.interrupt.triggered()) return fail(ErrorCode::cancelled, "the wait was given up");
+      const double left_s = static_cast<double>(deadline_ms - context.clock.steady_ms()) / 1000;
+      if (left_s <= 0) return now;
+      Look look{.told = true};
+      if (i == first_index)
+        look = {.wait_s = std::min(left_s, 1.0), .seen = &before[i], .told = true};
+      auto job = get_job(context, &call.interrupt, text_of(before[i], "job_id"), look);
+      if (call.interrupt.triggered()) return given_up();
+      if (!job && !losses.passing(job.error(), call.interrupt)) return fail(job.error());
+      if (!job) continue;
+      losses.over();
+      now[i] = std::move(*job);
     }
     for (std::size_t i = 0; i < before.size(); ++i)
       if (has_moved(before[i], now[i])) return now;

@@ -14,9 +14,15 @@ namespace ponder::mcp {
 /// POST /v1/jobs. The envelope, of the new job or of the existing one that answers for it.
 Result<json::object> post_job(const ToolContext& context, ToolCall& call, json::object body);
 
-/// The envelope without its texts. With wait_s > 0 the daemon answers when state or phase change.
+/// How a job is looked at.
+struct Look {
+  double wait_s = 0;                   ///< the daemon answers when state or phase change
+  const json::object* seen = nullptr;  ///< ... at once where they are no longer these
+  bool told = false;  ///< the caller learns the id and may come back: an ask is kept for it
+};
+/// The envelope without its texts.
 Result<json::object> get_job(const ToolContext& context, client::Interrupt* interrupt,
-                             std::string_view id, double wait_s = 0);
+                             std::string_view id, const Look& look = {});
 
 /// A piece of one of a job's texts. Offsets and counts are Unicode code points.
 struct TextPage {
@@ -29,10 +35,11 @@ struct TextPage {
 Result<TextPage> get_text(const ToolContext& context, ToolCall& call, std::string_view id,
                           std::string_view part, std::int64_t offset, std::int64_t limit);
 
-/// Waits until `enough` says so of the job's envelope or `deadline_ms` (of context.clock's steady
-/// time) has passed, and returns the latest envelope either way. Reports progress meanwhile, if
-/// wanted. A daemon that goes away is asked again until the deadline, a few times.
-Result<json::object> wait_for_job(const ToolContext& context, ToolCall& call, std::string_view id,
+/// Waits until `enough` says so of the job's envelope, which now is `job`, or `deadline_ms` (of
+/// context.clock's steady time) has passed, and returns the latest envelope either way; one that is
+/// not terminal is told. Reports progress meanwhile, if wanted. A daemon that goes away is asked
+/// again until the deadline, a few times.
+Result<json::object> wait_for_job(const ToolContext& context, ToolCall& call, json::object job,
                                   std::int64_t deadline_ms,
                                   const std::function<bool(const json::object&)>& enough);
 

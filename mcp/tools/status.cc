@@ -41,7 +41,7 @@ ToolResult one(const ToolContext& context, ToolCall& call, const std::string& id
   const json::object before = *job;
   const bool waits = deadline_ms > context.clock.steady_ms();
   if (waits && !is_terminal(text_of(before, "state"))) {
-    job = wait_for_job(context, call, id, deadline_ms,
+    job = wait_for_job(context, call, before, deadline_ms,
                        [&](const json::object& now) { return has_moved(before, now); });
     if (!job) return error_result(context, job.error(), id);
   }
@@ -56,6 +56,10 @@ ToolResult several(const ToolContext& context, ToolCall& call, std::vector<json:
   if (deadline_ms > context.clock.steady_ms()) {
     auto moved = wait_for_any(context, call, std::move(jobs), deadline_ms);
     if (!moved) return error_result(context, moved.error(), "");
+    // One that was looked at since stands there without what only lists say.
+    for (std::size_t i = 0; i < jobs.size(); ++i)
+      if (const json::value* preview = jobs[i].if_contains("preview"))
+        (*moved)[i]["preview"] = *preview;
     jobs = std::move(*moved);
   }
   set_model(context, call, jobs);
@@ -75,7 +79,11 @@ ToolResult several(const ToolContext& context, ToolCall& call, std::vector<json:
 
 /// The beginning of what an unlabelled job was asked, or the end where it begins with context: an
 /// agent that has forgotten an id knows its job again by it.
-std::string preview_of(const ToolContext& context, ToolCall& call, const std::string& id) {
+/// The list says so itself, but for jobs of daemons before it did: their request is read.
+std::string preview_of(const ToolContext& context, ToolCall& call, const json::object& job) {
+  const json::value* listed = job.if_contains("preview");
+  if (listed && listed->is_string()) return std::string(listed->get_string());
+  const std::string id = text_of(job, "job_id");
   constexpr std::int64_t kChars = 100;
   auto page = get_text(context, call, id, "request", 0, kChars);
   const bool has_context =
@@ -132,8 +140,7 @@ ToolResult listed(const ToolContext& context, ToolCall& call, std::int64_t deadl
     if (job.is_object()) jobs.push_back(job.get_object());
   for (json::object& job : jobs) {
     const bool unknown = text_of(job, "label").empty() && text_of(job, "state") != "expired";
-    const std::string preview =
-        unknown ? preview_of(context, call, text_of(job, "job_id")) : std::string();
+    const std::string preview = unknown ? preview_of(context, call, job) : std::string();
     job["preview"] = preview.empty() ? json::value(nullptr) : json::value(preview);
   }
   return several(context, call, std::move(jobs), deadline_ms, note);

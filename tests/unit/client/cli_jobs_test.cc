@@ -242,10 +242,13 @@ TEST_F(WaitTest, ASpentWaitIs124AndCtrlCIs130AndNeitherCancels) {
     peer.wait_until_gone();
   });
   EXPECT_EQ(run_ponder({"wait", kJob, "--wait-s", "0.1"}).exit_code, 124);
+  EXPECT_TRUE(server_->wait_for_target(job_path(kJob, "?told=true")));
+  const int waits = server_->count_of_target(job_path(kJob, "?wait_s=25"));
   Running running(ponder({"wait", kJob}));
-  ASSERT_TRUE(server_->wait_for("GET " + job_path(kJob), 4));  // two of each run
+  ASSERT_TRUE(server_->wait_for_target(job_path(kJob, "?wait_s=25"), waits + 1));
   running.signal(SIGINT);
   EXPECT_EQ(running.wait().exit_code, 130);
+  EXPECT_TRUE(server_->wait_for_target(job_path(kJob, "?told=true"), 2)) << "both said its id";
   EXPECT_EQ(server_->count("POST " + job_path(kJob, "/cancel")), 0);
 }
 

@@ -188,16 +188,30 @@ std::vector<SeenRequest> ScriptedServer::seen() const {
 }
 
 int ScriptedServer::count(const std::string& what) const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<int>(std::count_if(seen_.begin(), seen_.end(),
-                                        [&](const SeenRequest& r) { return r.what() == what; }));
+  return count_if([&](const SeenRequest& r) { return r.what() == what; });
 }
 
 bool ScriptedServer::wait_for(const std::string& what, int times) const {
+  return wait_until([&](const SeenRequest& r) { return r.what() == what; }, times);
+}
+
+int ScriptedServer::count_of_target(const std::string& target) const {
+  return count_if([&](const SeenRequest& r) { return r.target == target; });
+}
+
+bool ScriptedServer::wait_for_target(const std::string& target, int times) const {
+  return wait_until([&](const SeenRequest& r) { return r.target == target; }, times);
+}
+
+int ScriptedServer::count_if(const Matches& matches) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(std::count_if(seen_.begin(), seen_.end(), matches));
+}
+
+bool ScriptedServer::wait_until(const Matches& matches, int times) const {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, std::chrono::seconds(10), [&] {
-    return std::count_if(seen_.begin(), seen_.end(),
-                         [&](const SeenRequest& r) { return r.what() == what; }) >= times;
+    return std::count_if(seen_.begin(), seen_.end(), matches) >= times;
   });
 }
 

@@ -65,8 +65,14 @@ class ScriptedServer {
   /// Blocks until a request for `what` ("GET /health") has come in; false after ten seconds.
   bool wait_for(const std::string& what, int times = 1) const;
   int count(const std::string& what) const;
+  /// The same for exactly this path and query.
+  bool wait_for_target(const std::string& target, int times = 1) const;
+  int count_of_target(const std::string& target) const;
 
  private:
+  using Matches = std::function<bool(const SeenRequest&)>;
+  bool wait_until(const Matches& matches, int times) const;
+  int count_if(const Matches& matches) const;
   void accept_all();
   void serve(int fd);
 

@@ -187,6 +187,23 @@ TEST_F(ApiTest, GetsAJobAtOnceOrAfterAWait) {
         << bad;
 }
 
+TEST_F(ApiTest, ALookSaysWhatWasSeenAndWhetherTheIdWasTold) {
+  using jobs::State;
+  queue->on_get = [](const std::string&) { return envelope("running"); };
+  ask(get(job));
+  EXPECT_FALSE(queue->last_look().told);
+  EXPECT_FALSE(queue->last_look().seen);
+  ask(get(job + "?told=true"));
+  EXPECT_TRUE(queue->last_look().told);
+  ask(get(job + "?told=false&seen=queued"));
+  EXPECT_FALSE(queue->last_look().told);
+  EXPECT_EQ(queue->last_look().seen, std::pair(State::queued, std::string()));
+  ask(get(job + "?seen=running:thinking"));
+  EXPECT_EQ(queue->last_look().seen, std::pair(State::running, std::string("thinking")));
+  for (const char* bad : {"told=yes", "told=1", "seen=asleep", "seen=:thinking"})
+    EXPECT_EQ(ask(get(job + "?" + bad)).status, 400) << bad;
+}
+
 TEST_F(ApiTest, GivesUpAWaitWhoseClientIsGone) {
   RawClient waiting = on_unix();
   waiting.send(get(job + "?wait_s=300"));

@@ -125,11 +125,14 @@ class FakeJobQueue : public jobs::JobQueue {
                       std::function<void(Result<jobs::Submitted>)> done) override {
     return post([this, spec = std::move(spec), done = std::move(done)] { done(on_submit(spec)); });
   }
-  jobs::CallId get(std::string id, std::int64_t wait_ms,
+  jobs::CallId get(std::string id, jobs::Look look,
                    std::function<void(Result<json::object>)> done) override {
-    if (wait_ms > 0) {
+    {
       const std::lock_guard lock(mutex_);
-      last_wait_ms_ = wait_ms;
+      last_look_ = look;
+    }
+    if (look.wait_ms > 0) {
+      const std::lock_guard lock(mutex_);
       waits_[next_] = std::move(done);
       changed_.notify_all();
       return next_++;
@@ -202,9 +205,10 @@ class FakeJobQueue : public jobs::JobQueue {
   bool wait_until_waiting() {
     return wait([this] { return !waits_.empty(); });
   }
-  std::int64_t last_wait_ms() {
+  std::int64_t last_wait_ms() { return last_look().wait_ms; }
+  jobs::Look last_look() {
     const std::lock_guard lock(mutex_);
-    return last_wait_ms_;
+    return last_look_;
   }
   int subscriptions() {
     const std::lock_guard lock(mutex_);
@@ -243,7 +247,7 @@ class FakeJobQueue : public jobs::JobQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   jobs::CallId next_ = 1;
-  std::int64_t last_wait_ms_ = 0;
+  jobs::Look last_look_;
   int subscriptions_ = 0;
   std::map<jobs::CallId, std::function<void(Result<json::object>)>> waits_;
   std::vector<jobs::CallId> forgotten_;

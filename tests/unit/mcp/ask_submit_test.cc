@@ -82,9 +82,25 @@ TEST_F(ToolsTest, AskWaitsAsLongAsAskedAndNoLongerThanTheBound) {
     EXPECT_EQ(text(r.structured, "note").find("lowered from 9999 to 45") != std::string::npos,
               asked > 45);
     EXPECT_EQ(r.text.find("lowered from 9999 to 45") != std::string::npos, asked > 45);
-    EXPECT_THAT(daemon_.last("GET", "/v1/jobs/").target, HasSubstr("?wait_s="))
+    EXPECT_THAT(daemon_.last("GET", "/v1/jobs/").target, EndsWith("?told=true"))
         << "the daemon must learn that the id was told";
   }
+}
+
+// A daemon that dies between the last change and the end of the wait would end an untold ask.
+TEST_F(ToolsTest, AnAskIsToldAlsoWhereAChangeEndedTheLastWait) {
+  daemon_.submitted = job(1, "queued");
+  daemon_.put(job(1, "queued"));
+  daemon_.moves = {job(1, "running")};  // takes 100 ms, more than is left of the wait
+  const ToolResult r = good("ask", {{"question", "q"}, {"wait_s", 0.25}});
+  EXPECT_EQ(text(r.structured, "state"), "running");
+  EXPECT_THAT(daemon_.last("GET", "/v1/jobs/").target, EndsWith("?told=true"));
+}
+
+TEST_F(ToolsTest, AnAskThatEndsWhileItIsToldGivesItsAnswer) {
+  daemon_.submitted = job(1, "running");
+  daemon_.after_look = [this] { daemon_.put(job(1, "completed", "just now")); };
+  EXPECT_THAT(good("ask", {{"question", "q"}, {"wait_s", 0.25}}).text, StartsWith("just now"));
 }
 
 TEST_F(ToolsTest, AskThatDoesNotCompleteIsAnErrorWithTheNextCall) {
@@ -227,34 +243,11 @@ TEST_F(ToolsTest, AWaitOutlivesARestartOfTheDaemonButNotAForeverLostOne) {
   daemon_.submitted = job(1, "running");
   daemon_.put(job(1, "running"));
   daemon_.moves = {job(1, "completed", "late")};
-  daemon_.failures = {};
-  // The POST succeeds, two waits are lost, the third is answered.
-  class Restarting final : public Daemon {
-   public:
-    explicit Restarting(testing::FakeDaemon& inner) : inner_(inner) {}
-    Result<client::Response> call(std::string_view method, const std::string& target,
-                                  const json::value* body, int timeout_ms,
-                                  client::Interrupt* interrupt) override {
-      if (target.find("wait_s") != std::string::npos && lost-- > 0)
-        return fail(ErrorCode::unreachable, "the connection broke");
-      return inner_.call(method, target, body, timeout_ms, interrupt);
-    }
-    Result<json::object> health(int t, client::Interrupt* i) override {
-      return inner_.health(t, i);
-    }
-    int lost = 2;
-
-   private:
-    testing::FakeDaemon& inner_;
-  } restarting(daemon_);
-  const ToolContext context{restarting, workspace_,    clock_, "ponder",
-                            "ponderd",  "ponder.toml", "1"};
-  const ToolRegistry tools(context);
-  ToolCall c{{{"question", "q"}}, "", progress_, interrupt_};
-  EXPECT_THAT(tools.call("ask", c).text, StartsWith("late"));
-  restarting.lost = 1000;
-  ToolCall again{{{"question", "q"}}, "", progress_, interrupt_};
-  const ToolResult r = tools.call("ask", again);
+  daemon_.lost_waits = 2;
+  EXPECT_THAT(good("ask", {{"question", "q"}}).text, StartsWith("late"));
+  daemon_.put(job(1, "running"));
+  daemon_.lost_waits = 1000;
+  const ToolResult r = failing("ask", {{"question", "q"}});
   EXPECT_TRUE(r.is_error);
   EXPECT_THAT(r.text, HasSubstr(id_of(1)));
   EXPECT_THAT(r.text, HasSubstr("Next call: status"));

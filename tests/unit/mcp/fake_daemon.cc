@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "engine/base/utf8.h"
+#include "mcp/tools/job_calls.h"
 
 namespace ponder::mcp::testing {
 namespace {
@@ -126,6 +127,10 @@ Result<client::Response> FakeDaemon::call(std::string_view method, const std::st
       failures.erase(failures.begin());
       return fail(error);
     }
+    if (lost_waits > 0 && !query_value(target, "wait_s").empty()) {
+      --lost_waits;
+      return fail(ErrorCode::unreachable, "the connection broke");
+    }
   }
   if (!up) return fail(ErrorCode::unreachable, "no daemon is running", "ponder start");
   return answer(method, target, interrupt);
@@ -158,13 +163,19 @@ Result<client::Response> FakeDaemon::answer(std::string_view method, const std::
     }
   }
   if (target.find("/result") != std::string::npos) return get_result(id, target);
-  return get_job(id, std::atof(query_value(target, "wait_s").c_str()), interrupt);
+  auto looked = get_job(id, std::atof(query_value(target, "wait_s").c_str()),
+                        query_value(target, "seen"), interrupt);
+  after_look();
+  return looked;
 }
 
 Result<client::Response> FakeDaemon::get_job(const std::string& id, double wait_s,
+                                             const std::string& seen,
                                              client::Interrupt* interrupt) {
   std::unique_lock lock(mutex_);
-  if (wait_s <= 0) return reply(jobs_[id].envelope);
+  const std::string phase = text_of(jobs_[id].envelope, "phase");
+  const std::string now = text_of(jobs_[id].envelope, "state") + (phase.empty() ? "" : ":" + phase);
+  if (wait_s <= 0 || (!seen.empty() && seen != now)) return reply(jobs_[id].envelope);
   if (waits_hold) {
     ++held_;
     changed_.notify_all();

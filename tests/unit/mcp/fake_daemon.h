@@ -2,6 +2,7 @@
 // A daemon without a process: jobs that the test writes, a clock that waiting moves on, and a
 // record of every request. Thread-safe.
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -56,6 +57,10 @@ class FakeDaemon final : public Daemon {
   std::vector<FakeJob> moves;
   /// The next requests fail with these.
   std::vector<Error> failures;
+  /// So many of the next waiting requests lose their connection.
+  int lost_waits = 0;
+  /// Called after each answer about one job, before the next request.
+  std::function<void()> after_look = [] {};
   /// What POST /v1/jobs makes of the job with id_of(1), and its note.
   FakeJob submitted;
 
@@ -75,7 +80,7 @@ class FakeDaemon final : public Daemon {
  private:
   Result<client::Response> answer(std::string_view method, const std::string& target,
                                   client::Interrupt* interrupt);
-  Result<client::Response> get_job(const std::string& id, double wait_s,
+  Result<client::Response> get_job(const std::string& id, double wait_s, const std::string& seen,
                                    client::Interrupt* interrupt);
   Result<client::Response> get_result(const std::string& id, const std::string& target);
 

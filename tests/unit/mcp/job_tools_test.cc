@@ -51,6 +51,33 @@ TEST_F(ToolsTest, StatusWakesOnAStateOrPhaseChangeOnly) {
   EXPECT_EQ(daemon_.moves.size(), 1u);
 }
 
+TEST_F(ToolsTest, StatusMissesNoChangeBetweenItsTwoLooks) {
+  daemon_.put(job(1, "queued"));
+  daemon_.after_look = [this] { daemon_.put(job(1, "running")); };
+  const std::int64_t began = clock_.steady_ms();
+  const ToolResult r = good("status", {{"job_id", id_of(1)}, {"wait_s", 50}});
+  EXPECT_EQ(text(r.structured, "state"), "running");
+  EXPECT_EQ(clock_.steady_ms(), began);
+  good("status", {{"job_ids", json::array{id_of(1)}}, {"wait_s", 1}});
+  EXPECT_THAT(daemon_.last("GET", "/v1/jobs/").target, HasSubstr("seen=running:thinking"));
+}
+
+TEST_F(ToolsTest, AStatusThatWaitsOutlivesARestartOfTheDaemonButNotAForeverLostOne) {
+  const std::vector<json::object> calls{{{"job_id", id_of(1)}, {"wait_s", 50}},
+                                        {{"job_ids", json::array{id_of(1)}}, {"wait_s", 50}},
+                                        {{"wait_s", 50}}};
+  for (const json::object& arguments : calls) {
+    SCOPED_TRACE(to_json(arguments));
+    daemon_.put(job(1, "running"));
+    daemon_.moves = {job(1, "completed")};
+    daemon_.lost_waits = 1;
+    EXPECT_THAT(good("status", arguments).text, HasSubstr("completed"));
+  }
+  daemon_.put(job(1, "running"));
+  daemon_.lost_waits = 1000;
+  EXPECT_THAT(failing("status", {{"wait_s", 50}}).text, HasSubstr("the connection broke"));
+}
+
 // T3, anthropics/claude-code#78566: the caller asked to wait longer than any client lets it.
 TEST_F(ToolsTest, StatusWaitsNoLongerThanItsBound) {
   daemon_.put(job(1, "running"));
@@ -116,6 +143,22 @@ TEST_F(ToolsTest, AListSaysOfUnlabelledJobsWhatTheyWereAsked) {
   ASSERT_EQ(jobs.size(), 3u);
   EXPECT_TRUE(jobs.at(2).at("preview").is_null()) << "what has a label is known by it";
   EXPECT_EQ(count_code_points(text(jobs.at(1).as_object(), "preview")), 100);
+}
+
+TEST_F(ToolsTest, AListThatSaysWhatWasAskedNeedsNoRequest) {
+  for (const int n : {1, 2}) {
+    FakeJob asked = job(n, "running");
+    asked.request = "another text";
+    asked.envelope["preview"] = n == 1 ? "Why is it so?" : "";
+    daemon_.put(asked);
+  }
+  const ToolResult list = good("status", {});
+  EXPECT_THAT(list.text, HasSubstr("\"Why is it so?\""));
+  EXPECT_THAT(list.text, Not(HasSubstr("another text")));
+  const json::array& jobs = list.structured.at("jobs").as_array();
+  EXPECT_EQ(text(jobs.at(1).as_object(), "preview"), "Why is it so?");
+  EXPECT_TRUE(jobs.at(0).at("preview").is_null());
+  EXPECT_THAT(good("status", {{"wait_s", 0.01}}).text, HasSubstr("\"Why is it so?\""));
 }
 
 TEST_F(ToolsTest, ResultPagesJoinToTheWholeText) {
