@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/base/utf8.h"
+
 namespace ponder::jobs {
 namespace {
 
@@ -26,6 +28,19 @@ std::string after_task(const JobSpec& spec) {
   return fmt::format(
       "\n\nAnswer with one JSON value that fits this JSON Schema, and nothing else:\n{}",
       to_json(*spec.schema));
+}
+
+constexpr std::int64_t kPreviewChars = 100;
+constexpr std::size_t kMostBytes = 4;  // of a character
+
+/// Of a text of any size only the end is looked at.
+std::string_view last_chars(std::string_view text, std::int64_t n) {
+  std::size_t begin = text.size() - std::min(text.size(), static_cast<std::size_t>(n) * kMostBytes);
+  while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80)
+    ++begin;
+  text.remove_prefix(begin);
+  const std::int64_t surplus = count_code_points(text) - n;
+  return surplus > 0 ? text.substr(byte_offset_of(text, surplus)) : text;
 }
 
 bool is_system(const Message& message) {
@@ -76,6 +91,20 @@ Result<std::vector<Message>> build_messages(const JobSpec& spec, const ParentTur
   messages.insert(messages.end(), std::make_move_iterator(fresh.begin()),
                   std::make_move_iterator(fresh.end()));
   return messages;
+}
+
+std::string preview_of(const JobSpec& spec, const std::vector<Message>& messages) {
+  std::string_view text = spec.task;
+  if (text.empty()) {
+    const auto last = std::find_if(messages.rbegin(), messages.rend(),
+                                   [](const Message& m) { return m.role == "user"; });
+    if (last != messages.rend()) text = last->content;
+  }
+  const bool has_context = text.starts_with("<context>") || text.starts_with("<file ");
+  std::string preview(has_context ? last_chars(text, kPreviewChars)
+                                  : text.substr(0, byte_offset_of(text, kPreviewChars)));
+  std::replace(preview.begin(), preview.end(), '\n', ' ');
+  return preview;
 }
 
 }  // namespace ponder::jobs

@@ -21,4 +21,11 @@ struct ParentTurn {
 /// last user turn. bad_request where the pieces do not go together.
 Result<std::vector<Message>> build_messages(const JobSpec& spec, const ParentTurn* parent);
 
+/// Among a row's facts: what preview_of() gave.
+inline constexpr const char* kPreview = "preview";
+
+/// What was asked, in at most 100 characters of one line, for lists of jobs: the beginning of the
+/// task or of the last user turn; the end where that begins with context.
+std::string preview_of(const JobSpec& spec, const std::vector<Message>& messages);
+
 }  // namespace ponder::jobs

@@ -235,6 +235,9 @@ Result<ListPage> QueueActor::list_now(ListFilter filter) {
     }
     const auto live = running_.find(row.id);
     page.jobs.push_back(envelope_of(live != running_.end() ? live->second->row() : row, false));
+    // Null where the row is older than the previews: its whole request would have to be read.
+    const json::value* preview = row.facts.if_contains(kPreview);
+    page.jobs.back()[kPreview] = preview ? *preview : json::value();
   }
   return page;
 }

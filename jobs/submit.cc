@@ -167,6 +167,7 @@ void QueueActor::submit_now(CallId call, ReadySpec ready,
     if (!calls_.close(call)) return;
     return answer ? done(std::move(**answer)) : done(fail(answer.error()));
   }
+  row.facts[kPreview] = preview_of(spec, request.chat.messages);
   pending.done = std::move(done);
   const std::uint64_t number = next_pending_++;
   pending.timer = thread_.after(options_.plan_timeout_ms, [this, number] {

@@ -92,6 +92,29 @@ TEST(Prompt, AFollowUpGoesOnWithTheWholeConversation) {
   EXPECT_TRUE(build_messages(spec, &parent));
 }
 
+TEST(Prompt, ThePreviewIsOneLineOfWhatWasAsked) {
+  JobSpec spec;
+  spec.task = "How many\n" + std::string(200, 'x');
+  spec.context = "CTX";
+  const auto preview = [&] { return preview_of(spec, *build_messages(spec, nullptr)); };
+  EXPECT_EQ(preview(), "How many " + std::string(91, 'x'));
+  spec.task = "<context>\n" + std::string(300, 'c') + "\n</context>\n\nWhy so?";
+  EXPECT_EQ(preview(), std::string(80, 'c') + " </context>  Why so?");
+  std::string wide;
+  for (int i = 0; i < 150; ++i)
+    wide += "ä";
+  spec.task = wide + "é";
+  EXPECT_EQ(preview(), wide.substr(0, 200));
+  spec.task = "<file " + wide;
+  EXPECT_EQ(preview(), wide.substr(0, 200));
+
+  spec = {};
+  spec.messages = {{"user", "first"}, {"assistant", "a"}, {"user", "second"}, {"assistant", "b"}};
+  EXPECT_EQ(preview(), "second");
+  spec.messages = {{"system", "s"}};
+  EXPECT_EQ(preview(), "");
+}
+
 TEST(Submission, DefaultsDependOnTheKind) {
   JobSpec spec;
   spec.task = "t";

@@ -206,6 +206,7 @@ TEST_F(Resume, ACutJobGoesOnInANewOne) {
   ASSERT_TRUE(made) << made.error().message;
   const std::string id = text_of(made->envelope, "job_id");
   EXPECT_EQ(text_of(made->envelope, "parent_id"), cut);
+  EXPECT_EQ(text_of(list({})->jobs.at(0), "preview"), "t");
   const auto run = generator.run(1);
   EXPECT_EQ(run.request.resume, first(2));
   EXPECT_EQ(run.request.sampling.seed, generator.run(0).request.sampling.seed);

@@ -870,6 +870,20 @@ TEST_F(Queue, ListsAreNewestFirstInPagesAndFiltered) {
   EXPECT_EQ(list({State::queued, "/w", "even", 10, ""})->jobs.size(), 1u);
 }
 
+TEST_F(Queue, ListsSayWhatWasAsked) {
+  open();
+  const std::string first = submit_id(batch("what is it?"));
+  generator.complete(generator.run(0));
+  ended(first);
+  const std::string next = submit_id({{"continue_from", first}, {"task", "and then?"}});
+  reopen_after_crash();
+  const auto page = list({});
+  ASSERT_EQ(page->jobs.size(), 2u);
+  EXPECT_EQ(text_of(page->jobs[0], "job_id"), next);
+  EXPECT_EQ(text_of(page->jobs[0], "preview"), "and then?");
+  EXPECT_EQ(text_of(page->jobs[1], "preview"), "what is it?");
+}
+
 TEST_F(Queue, ReadResultsBeyondTheNewestExpireAndPinnedOnesStay) {
   options.keep_read = 2;
   open();
