@@ -126,14 +126,15 @@ def make(home, log, **more):
 
 
 def in_own_mounts():
-    """Runs this program again where it may mount: as root, as root of a user namespace (which no chroot
-    has), or with sudo where that asks nothing."""
+    """Runs this program again where it may mount: as root, as root of a user namespace, or with sudo where
+    that asks nothing. A chroot has no user namespaces, and its root is no mount whose propagation could change."""
     if os.environ.get("PONDER_OWN_MOUNTS"):
         return
     more = {"PONDER_OWN_MOUNTS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # sudo leaves nothing of root's behind
     more.update((name, value) for name, value in os.environ.items() if name.startswith("PONDER_"))
-    sudo = ["sudo", "-n", "env", *(f"{name}={value}" for name, value in more.items()), "unshare", "-m"]
-    for command in [["unshare", "-m"]] if os.geteuid() == 0 else [["unshare", "-rm"], sudo]:
+    root = [["unshare", "-m"], ["unshare", "-m", "--propagation", "unchanged"]]
+    sudo = ["sudo", "-n", "env", *(f"{name}={value}" for name, value in more.items())]
+    for command in root if os.geteuid() == 0 else [["unshare", "-rm"], *(sudo + own for own in root)]:
         if shutil.which(command[0]) and subprocess.run([*command, "true"], capture_output=True).returncode == 0:
             os.execvpe(command[0], [*command, sys.executable, *sys.argv], {**os.environ, **more})
     print("not run: no disk can be mounted to be filled; run as root, with sudo, or where user namespaces are allowed")
