@@ -60,6 +60,7 @@ class Api {
   void handle(ExchangePtr exchange, std::string body) const;
 
  private:
+  std::optional<Response> judge(RequestHead& head) const;
   static ApiServices bounded(ApiServices services) {
     services.json_limits.max_values = std::min(services.json_limits.max_values, kMaxJsonValues);
     return services;

@@ -15,8 +15,15 @@
 namespace ponder::daemon {
 namespace {
 
+/// For a client that closed only the sending side of its connection, and so still reads.
+Error client_left() {
+  return {ErrorCode::cancelled,
+          "the turn ended because its client closed the sending side of its connection",
+          "keep both sides open until the answer is there"};
+}
+
 /// What an ending means to this door: a finish_reason, or an error.
-Result<std::string> finish_reason(const Ended& ended, bool has_tool_calls) {
+Result<std::string> finish_reason(const Ended& ended, bool has_tool_calls, bool gone) {
   switch (ended.finish) {
     case Finish::end_token:
     case Finish::stop_string:
@@ -28,20 +35,28 @@ Result<std::string> finish_reason(const Ended& ended, bool has_tool_calls) {
       return fail(ErrorCode::engine_error, "the model repeated itself without end and was stopped",
                   "change the prompt, or raise temperature or repetition_penalty");
     case Finish::stream_lost:
-      return fail(ErrorCode::stream_lost, "the output ended before the model had finished");
+      return fail(ErrorCode::stream_lost, "the output ended before the model had finished",
+                  "send the request again");
     case Finish::stalled:
-      return fail(ErrorCode::stream_lost, "the model stopped writing and its process was replaced");
+      return fail(ErrorCode::stream_lost, "the model stopped writing and its process was replaced",
+                  "send the request again; raise stall_s in ponder.toml if this machine is slow");
     case Finish::worker_died:
-      return fail(ErrorCode::engine_error, "the model's process died while it worked on this");
+      return fail(ErrorCode::engine_error, "the model's process died while it worked on this",
+                  "see `ponder doctor`; a shorter prompt or another model may do");
     case Finish::worker_killed:
-      return fail(ErrorCode::stream_lost, "the model's process was ended from outside");
+      return fail(ErrorCode::stream_lost, "the model's process was ended from outside",
+                  "send the request again");
     case Finish::cancelled:
-      return fail(ErrorCode::interrupted, "the turn was ended because the daemon is stopping");
+      if (gone) return fail(client_left());
+      return fail(ErrorCode::interrupted, "the turn was ended because the daemon is stopping",
+                  "send the request again when it is back");
     case Finish::no_memory:
     case Finish::failed:
       break;
   }
-  if (!ended.error) return fail(ErrorCode::engine_error, "the model failed without a reason");
+  if (!ended.error)
+    return fail(ErrorCode::engine_error, "the model failed without a reason",
+                "send the request again; the daemon's log may say more");
   Error error = *ended.error;
   // To this door the engine has one code for its own faults; the message tells them apart.
   if (error.code == ErrorCode::out_of_memory || error.code == ErrorCode::internal)
@@ -98,8 +113,12 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
         created_(services.clock.wall_ms() / 1000),
         model_(services.generator.status().model.id) {}
 
-  /// Plans, then queues.
+  /// Plans, then queues. One that the queue would refuse is not worth the planning, nor its memory.
   void run(GenerationRequest request) {
+    if (services_.queue.status().turns_full)
+      return exchange_->respond(
+          error_response({ErrorCode::queue_full, "so many requests wait already that it is full",
+                          "try again in a few seconds"}));
     exchange_->on_gone([self = shared_from_this()] { self->client_gone(); });
     GenerationRequest copy = request;
     services_.generator.plan(
@@ -143,7 +162,7 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
   void on_ended(const Ended& ended) override {
     const std::lock_guard lock(mutex_);
     ended_ = true;
-    const auto reason = finish_reason(ended, !tool_calls_.empty());
+    const auto reason = finish_reason(ended, !tool_calls_.empty(), gone_);
     if (!reason && !stream_begun_) return exchange_->respond(error_response(reason.error()));
     if (!reason) {
       // No [DONE] and no finish_reason: nobody can take this for a whole answer.
@@ -158,7 +177,7 @@ class ChatTurn : public OutputSink, public std::enable_shared_from_this<ChatTurn
   void start(GenerationRequest request) {
     {
       const std::lock_guard lock(mutex_);
-      if (gone_) return;
+      if (gone_) return exchange_->respond(error_response(client_left()));
     }
     // A client hears nothing while it waits in the queue; its headers should not be late for it.
     if (stream_)

@@ -55,6 +55,7 @@ int http_status(ErrorCode code) {
   switch (code) {
     case ErrorCode::bad_request:
     case ErrorCode::context_length_exceeded:
+    case ErrorCode::cancelled:  // by whoever asked
       return 400;
     case ErrorCode::unauthorized:
       return 401;
@@ -79,7 +80,6 @@ int http_status(ErrorCode code) {
     case ErrorCode::loading:
     case ErrorCode::model_missing:
     case ErrorCode::device_lost:
-    case ErrorCode::cancelled:
     case ErrorCode::interrupted:
       return 503;
     case ErrorCode::stream_lost:
@@ -115,6 +115,9 @@ Response error_response(const Error& error) {
   response.body = error_body(error);
   if (error.code == ErrorCode::queue_full) response.headers.push_back({"Retry-After", "5"});
   if (error.code == ErrorCode::loading) response.headers.push_back({"Retry-After", "2"});
+  // Clients repeat a 5xx by themselves; until somebody brings a model, that helps nobody.
+  if (error.code == ErrorCode::model_missing)
+    response.headers.push_back({"X-Should-Retry", "false"});
   if (response.status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
   return response;
 }

@@ -78,6 +78,30 @@ Response not_allowed(const Match& match) {
   return response;
 }
 
+/// What clients of other servers ask for, and what they are told until it is served.
+struct Unserved {
+  std::string_view path;
+  std::string_view hint;
+};
+constexpr std::string_view kUseChat = "use POST /v1/chat/completions";
+constexpr Unserved kUnserved[] = {
+    {"/v1/completions", kUseChat},
+    {"/v1/responses", kUseChat},
+    {"/v1/messages", kUseChat},
+    {"/v1/messages/count_tokens", "use POST /v1/tokenize"},
+    {"/metrics", "use GET /health"},
+    {"/", "use GET /health, or `ponder status` on the command line"},
+};
+
+Error nothing_here(std::string_view path) {
+  for (const Unserved& one : kUnserved)
+    if (path == one.path)
+      return {ErrorCode::not_found, fmt::format("{} is not served by this version yet", path),
+              std::string(one.hint)};
+  return {ErrorCode::not_found, "there is nothing at this path",
+          "what is served: /health, /v1/models, /v1/chat/completions, /v1/tokenize and /v1/jobs"};
+}
+
 bool is_json(const std::string& content_type) {
   const std::string type = lower_case(content_type);
   std::string_view media = std::string_view(type).substr(0, type.find(';'));
@@ -105,6 +129,15 @@ std::optional<Response> judge_media(const RequestHead& head, const Route& route)
 }  // namespace
 
 std::optional<Response> Api::admit(RequestHead& head) const {
+  std::optional<Response> refusal = judge(head);
+  // Anthropic's clients tell an error by its outer type; the other fields do them no harm.
+  if (json::object* body = refusal ? refusal->body.if_object() : nullptr;
+      body && (head.path == "/v1/messages" || head.path == "/v1/messages/count_tokens"))
+    (*body)["type"] = "error";
+  return refusal;
+}
+
+std::optional<Response> Api::judge(RequestHead& head) const {
   auto trusted = services_.access.check(head);
   if (!trusted) {
     Response refusal = error_response(trusted.error());
@@ -119,9 +152,7 @@ std::optional<Response> Api::admit(RequestHead& head) const {
         Error{ErrorCode::unauthorized, "this address wants the API key",
               "send Authorization: Bearer KEY with the key from the api-key file"});
   if (!match.route)
-    return match.allow.empty()
-               ? error_response(Error{ErrorCode::not_found, "there is nothing at this path"})
-               : not_allowed(match);
+    return match.allow.empty() ? error_response(nothing_here(head.path)) : not_allowed(match);
   if (match.route->pattern.find("{id}") != std::string_view::npos && !is_job_id(match.id))
     return error_response(
         Error{ErrorCode::job_unknown, "there is no job with this id",
@@ -131,9 +162,7 @@ std::optional<Response> Api::admit(RequestHead& head) const {
 
 void Api::handle(ExchangePtr exchange, std::string body) const {
   Match match = find_route(exchange->head.method, exchange->head.path);
-  if (!match.route)
-    return exchange->respond(
-        error_response(Error{ErrorCode::not_found, "there is nothing at this path"}));
+  if (!match.route) return exchange->respond(error_response(nothing_here(exchange->head.path)));
   match.route->handler(services_, std::move(exchange), std::move(body), std::move(match.id));
 }
 

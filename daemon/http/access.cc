@@ -72,7 +72,8 @@ Result<bool> Access::check(const RequestHead& head) const {
   if (site && !head.header("origin")) {
     const std::string from = lower_case(*site);
     if (from != "same-origin" && from != "none")
-      return fail(ErrorCode::forbidden, "requests from other sites are refused");
+      return fail(ErrorCode::forbidden, "requests from other sites are refused",
+                  "send it from a program, or from a page whose origin is in allowed_origins");
   }
   const std::string* authorization = head.header("authorization");
   const std::string* api_key = head.header("x-api-key");

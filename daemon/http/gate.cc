@@ -223,6 +223,11 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
+Error body_too_large(std::size_t max_bytes) {
+  return {ErrorCode::too_large, fmt::format("the body is larger than {} bytes", max_bytes),
+          "send less, or raise max_body_bytes in ponder.toml"};
+}
+
 HeadScan scan_head(std::string_view bytes, std::size_t from, const HeadLimits& limits) {
   const auto refused = [](std::string message) {
     return HeadScan{HeadScan::State::refused, 0, Error{ErrorCode::bad_request, std::move(message)}};

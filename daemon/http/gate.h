@@ -19,6 +19,9 @@ struct HeadLimits {
   std::size_t max_fields = 64;
 };
 
+/// What a body of more than `max_bytes` is answered.
+Error body_too_large(std::size_t max_bytes);
+
 /// How far a header has come in `bytes`.
 struct HeadScan {
   enum class State { need_more, complete, refused } state = State::need_more;

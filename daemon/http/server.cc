@@ -40,9 +40,14 @@ constexpr int kAcceptsAtOnce = 32;
 constexpr milliseconds kOutOfDescriptorsPause{100};
 constexpr milliseconds kTrimAfter{500};
 
-tl::unexpected<Error> system_failure(const std::string& what) {
-  return fail(ErrorCode::storage, fmt::format("{}: {}", what, std::strerror(errno)));
+tl::unexpected<Error> system_failure(const std::string& what, std::string hint) {
+  return fail(ErrorCode::storage, fmt::format("{}: {}", what, std::strerror(errno)),
+              std::move(hint));
 }
+constexpr const char* kMoreDescriptors =
+    "raise the limit of open files (ulimit -n), or end programs";
+constexpr const char* kOtherHome =
+    "make the directory writable for its owner, or choose another --home";
 
 struct Listener {
   Listener(asio::io_context& io, int fd, Door d, int f, std::uint16_t p)
@@ -137,11 +142,12 @@ Result<void> Server::Impl::listen_unix(const std::filesystem::path& path) {
   struct stat found {};
   if (::lstat(path.c_str(), &found) == 0) {
     if (!S_ISSOCK(found.st_mode))
-      return fail(ErrorCode::storage, fmt::format("{} is in the way: not a socket", path.string()));
+      return fail(ErrorCode::storage, fmt::format("{} is in the way: not a socket", path.string()),
+                  "move it aside");
     ::unlink(path.c_str());
   }
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return system_failure("cannot make a Unix socket");
+  if (!fd) return system_failure("cannot make a Unix socket", kMoreDescriptors);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::string name = path.string();
@@ -149,17 +155,18 @@ Result<void> Server::Impl::listen_unix(const std::filesystem::path& path) {
   if (name.size() >= sizeof address.sun_path) {
     // The kernel takes 107 bytes; a path through the directory's descriptor is always short.
     directory.reset(::open(path.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!directory) return system_failure("cannot open the socket's directory");
+    if (!directory) return system_failure("cannot open the socket's directory", kOtherHome);
     name = fmt::format("/proc/self/fd/{}/{}", directory.get(), path.filename().string());
     if (name.size() >= sizeof address.sun_path)
-      return fail(ErrorCode::bad_request, "the socket's file name is too long");
+      return fail(ErrorCode::bad_request, "the socket's file name is too long",
+                  "choose a shorter one");
   }
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return system_failure(fmt::format("cannot bind {}", path.string()));
+    return system_failure(fmt::format("cannot bind {}", path.string()), kOtherHome);
   if (::chmod(path.c_str(), 0600) != 0 || ::lstat(path.c_str(), &socket_file) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0)
-    return system_failure(fmt::format("cannot listen on {}", path.string()));
+    return system_failure(fmt::format("cannot listen on {}", path.string()), kOtherHome);
   socket_path = path;
   listeners.push_back(std::make_shared<Listener>(io, fd.release(), Door::unix_socket, AF_UNIX, 0));
   return {};
@@ -169,9 +176,10 @@ Result<std::uint16_t> Server::Impl::listen_tcp(const std::string& address, std::
   sockaddr_storage storage{};
   socklen_t size = 0;
   if (!read_address(address, port, storage, size))
-    return fail(ErrorCode::bad_request, fmt::format("\"{}\" is not an IP address", address));
+    return fail(ErrorCode::bad_request, fmt::format("\"{}\" is not an IP address", address),
+                "write it as 127.0.0.1 or ::1");
   UniqueFd fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return system_failure("cannot make a TCP socket");
+  if (!fd) return system_failure("cannot make a TCP socket", kMoreDescriptors);
   const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (storage.ss_family == AF_INET6)
@@ -183,7 +191,9 @@ Result<std::uint16_t> Server::Impl::listen_tcp(const std::string& address, std::
     if (errno == EADDRINUSE)
       return fail(ErrorCode::storage, fmt::format("{} is taken by another program", where),
                   "choose another --port");
-    return system_failure(fmt::format("cannot listen on {}", where));
+    return system_failure(
+        fmt::format("cannot listen on {}", where),
+        "name an address of this machine and a port that you may use (--listen, --port)");
   }
   size = sizeof storage;
   ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &size);
@@ -234,7 +244,9 @@ void Server::Impl::welcome(UniqueFd client, const Listener& listener) {
   if (static_cast<int>(context.sessions.size()) >= limits.max_connections ||
       (listener.door == Door::tcp && context.tcp_sessions >= tcp_limit)) {
     const std::string answer = render_response(
-        context.error_answer(Error{ErrorCode::queue_full, "too many connections"}), false, true);
+        context.error_answer(Error{ErrorCode::queue_full, "too many connections",
+                                   "close some, or raise max_connections in ponder.toml"}),
+        false, true);
     (void)::send(client.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return;
   }

@@ -159,7 +159,8 @@ class SessionExchange final : public Exchange {
   ~SessionExchange() override {
     if (answered_ || session_->is_closed()) return;
     Response lost = session_->context().error_answer(
-        Error{ErrorCode::internal, "the request was dropped without an answer"});
+        Error{ErrorCode::internal, "the request was dropped without an answer",
+              "send it again; the daemon's log may say more"});
     lost.close = true;
     respond(std::move(lost));
   }
@@ -304,9 +305,8 @@ void Session::begin_request(std::size_t head_size) {
     if (!unread_body) in_.erase(0, head_size);
     return refuse(std::move(*refusal), unread_body);
   }
-  if (head_.content_length.value_or(0) > context_.limits.max_body_bytes)
-    return refuse(Error{ErrorCode::too_large, fmt::format("the body is larger than {} bytes",
-                                                          context_.limits.max_body_bytes)});
+  const std::size_t most = context_.limits.max_body_bytes;
+  if (head_.content_length.value_or(0) > most) return refuse(body_too_large(most));
   parser_.emplace();
   parser_->eager(true);
   parser_->header_limit(static_cast<std::uint32_t>(context_.limits.head.max_bytes));
@@ -349,12 +349,12 @@ void Session::feed_body() {
     charge(parser_->get().body().size());
     if (ec == http::error::need_more) ec = {};
     if (ec == http::error::body_limit)
-      return refuse(Error{ErrorCode::too_large, fmt::format("the body is larger than {} bytes",
-                                                            context_.limits.max_body_bytes)});
+      return refuse(body_too_large(context_.limits.max_body_bytes));
     if (ec)
       return refuse(Error{ErrorCode::bad_request, "the request is malformed: " + ec.message()});
     if (context_.body_bytes > context_.limits.max_body_bytes_total)
-      return refuse(Error{ErrorCode::queue_full, "too many large requests at once"});
+      return refuse(Error{ErrorCode::queue_full, "too many large requests at once",
+                          "send it again in a few seconds"});
     if (parser_->is_done()) return dispatch();
     if (used == 0) break;
   }

@@ -89,7 +89,8 @@ void StartReport::failed(const std::string& message) {
 
 Result<StartReport> detach(const std::filesystem::path& log_file) {
   const auto failure = [](const char* what) {
-    return fail(ErrorCode::storage, fmt::format("{}: {}", what, std::strerror(errno)));
+    return fail(ErrorCode::storage, fmt::format("{}: {}", what, std::strerror(errno)),
+                "mend that, or start ponderd without --detach");
   };
   UniqueFd log = open_log(log_file);
   if (!log) return failure("cannot open the log");

@@ -71,7 +71,8 @@ Result<InstanceLock> InstanceLock::acquire(const std::filesystem::path& file) {
     UniqueFd fd = open_file(file);
     if (!fd)
       return fail(ErrorCode::storage,
-                  fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
+                  fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)),
+                  "make it a file of yours that you may write, or choose another --home");
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return taken(fd.get(), file);
     if (!is_file_at(fd.get(), file))
       continue;  // somebody removed the file under us; a lock on it protects nothing
@@ -80,10 +81,12 @@ Result<InstanceLock> InstanceLock::acquire(const std::filesystem::path& file) {
     if (::ftruncate(fd.get(), 0) != 0 ||
         ::pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
       return fail(ErrorCode::storage,
-                  fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
+                  fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)),
+                  "free some disk space, or choose another --home");
     return InstanceLock(std::move(fd), file);
   }
-  return fail(ErrorCode::storage, fmt::format("{} is replaced again and again", file.string()));
+  return fail(ErrorCode::storage, fmt::format("{} is replaced again and again", file.string()),
+              "end whatever removes it, or choose another --home");
 }
 
 InstanceLock::~InstanceLock() {

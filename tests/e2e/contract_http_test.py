@@ -831,6 +831,12 @@ def http_rules():
             check(allow in reply.headers.get("Allow", ""), f"Allow of {path}: {reply.headers.get('Allow')}")
             check(ERROR <= set(reply.json["error"]), f"the body of 405: {reply.json}")
         is_error(d.call("GET", "/nowhere"), 404, "not_found", "an unknown path")
+        for method, path in [("POST", "/v1/completions"), ("POST", "/v1/responses"), ("GET", "/metrics"), ("GET", "/")]:
+            error = is_error(d.call(method, path, {} if method == "POST" else None), 404, "not_found", path)
+            check("yet" in error["message"] and error["hint"], f"{path} says that it is not there yet: {error}")
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            reply = d.call("POST", path, {})
+            same((reply.status, reply.json["type"], reply.json["error"]["type"]), (404, "error", "not_found_error"), path)
         is_error(d.call("GET", "/v1/jobs/../jobs"), 400, "bad_request", "a dot segment")
         is_error(d.call("POST", "/v1/jobs", {"task": "x" * 3000}), 413, "too_large", "a body too large")
         for kind in ("text/plain", "application/x-www-form-urlencoded"):

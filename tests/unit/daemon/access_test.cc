@@ -94,6 +94,7 @@ TEST(Access, RefusesWebPages) {
   const auto code = [&](std::vector<Header> headers) {
     headers.push_back({"x-api-key", kKey});
     const auto checked = access.check(from_tcp("localhost:7663", std::move(headers)));
+    EXPECT_TRUE(checked || !checked.error().hint.empty()) << "what mends it";
     return checked ? ErrorCode::internal : checked.error().code;
   };
   for (const char* origin : {"http://evil.example", "null", "", "http://127.0.0.1:7663",

@@ -1,6 +1,7 @@
 // POST /v1/chat/completions over real sockets; the turn is what the test writes to the sink.
 #include <fmt/core.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -195,6 +196,7 @@ TEST_P(ChatEnds, AsDescribed) {
     EXPECT_EQ(chunks.back().at("error").at("code").as_string(), want.code);
     EXPECT_EQ(streamed.body.find("[DONE]"), std::string::npos);
     EXPECT_EQ(streamed.body.find("\"finish_reason\":\""), std::string::npos);
+    EXPECT_TRUE(chunks.back().at("error").at("hint").is_string()) << "what mends it";
   }
 }
 INSTANTIATE_TEST_SUITE_P(Each, ChatEnds,
@@ -230,6 +232,18 @@ TEST_F(Chat, RefusesBeforeAStreamBegins) {
   const RawResponse full = chat(R"("stream": true)");
   EXPECT_EQ(full.status, 429);
   EXPECT_TRUE(full.headers.count("retry-after"));
+}
+
+TEST_F(Chat, ATurnThatTheQueueWouldRefuseIsNotPlanned) {
+  serve();
+  std::atomic<int> plans{0};
+  generator.planner = [&](const GenerationRequest&) -> Result<PromptPlan> {
+    ++plans;
+    return PromptPlan{};
+  };
+  queue->queue_status.turns_full = true;
+  EXPECT_EQ(chat("").status, 429);
+  EXPECT_EQ(plans, 0);
 }
 
 TEST_F(Chat, SendsHeadersAndBeatsWhileATurnWaits) {
@@ -281,6 +295,44 @@ TEST_F(Chat, EndsAWholeTurnWithItsConnection) {
   client.close();
   EXPECT_TRUE(queue->wait_until_turn_cancelled());
   sink->on_ended(ended(Finish::cancelled));
+}
+
+TEST_F(Chat, TellsAClientThatClosedItsSendingSideWhyTheTurnEnded) {
+  serve();
+  const auto started = std::make_shared<std::promise<Sink>>();
+  queue->on_turn = [started](const GenerationRequest&, Sink sink) {
+    started->set_value(std::move(sink));
+  };
+  RawClient client = on_unix();
+  client.send(post("/v1/chat/completions", body("")));
+  const Sink sink = started->get_future().get();
+  ::shutdown(client.fd(), SHUT_WR);
+  ASSERT_TRUE(queue->wait_until_turn_cancelled());
+  sink->on_ended(ended(Finish::cancelled));
+  const RawResponse response = client.response();
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(response.code(), "cancelled");
+  EXPECT_NE(response.body.find("sending side"), std::string::npos) << response.body;
+}
+
+TEST_F(Chat, TellsAClientThatClosedItsSendingSideBeforeItsTurnBegan) {
+  serve();
+  const auto planned = std::make_shared<std::promise<void>>();
+  const auto plan = planned->get_future().share();
+  generator.planner = [plan](const GenerationRequest&) -> Result<PromptPlan> {
+    plan.wait();
+    return PromptPlan{};
+  };
+  RawClient client = on_unix();
+  client.send(post("/v1/chat/completions", body("")));
+  ::shutdown(client.fd(), SHUT_WR);
+  EXPECT_TRUE(client.wait_until_taken());
+  // The loop has come to the end of that client's stream once it has answered one that came later.
+  while (ask(get("/health")).status != 200) {
+  }
+  planned->set_value();
+  const RawResponse response = client.response();
+  EXPECT_EQ(response.code(), "cancelled") << response.body;
 }
 
 TEST_F(Chat, DropsAReaderThatDoesNotRead) {

@@ -18,6 +18,7 @@ TEST(ErrorMap, GivesEachCodeItsStatus) {
                                              {ErrorCode::not_terminal, 409},
                                              {ErrorCode::idempotency_mismatch, 409},
                                              {ErrorCode::gone, 410},
+                                             {ErrorCode::cancelled, 400},
                                              {ErrorCode::too_large, 413},
                                              {ErrorCode::unsupported_media, 415},
                                              {ErrorCode::queue_full, 429},
@@ -49,6 +50,17 @@ TEST(ErrorMap, TellsWhenTryingAgainHelps) {
   EXPECT_TRUE(has_retry_after(ErrorCode::queue_full));
   EXPECT_TRUE(has_retry_after(ErrorCode::loading));
   EXPECT_FALSE(has_retry_after(ErrorCode::bad_request));
+}
+
+// 503, for it is no fault of the request; but clients repeat a 503 by themselves.
+TEST(ErrorMap, TellsClientsNotToRepeatWhatNeedsAModelFirst) {
+  const auto told = [](ErrorCode code) {
+    for (const Header& h : error_response(Error{code, "x"}).headers)
+      if (h.name == "X-Should-Retry") return h.value;
+    return std::string();
+  };
+  EXPECT_EQ(told(ErrorCode::model_missing), "false");
+  EXPECT_EQ(told(ErrorCode::loading), "");
 }
 
 // The phrases by which clients recognise an overflow, and those by which they mistake it.

@@ -286,6 +286,28 @@ TEST_F(Http, TakesAJsonLineOfTwentyMebibytes) {
   EXPECT_EQ(client.request(get("/health")).status, 200);
 }
 
+TEST_F(Http, SaysPlainlyWhatIsNotServedYet) {
+  serve();
+  for (const std::string path : {"/v1/completions", "/v1/responses", "/v1/messages",
+                                 "/v1/messages/count_tokens", "/metrics", "/"}) {
+    for (const std::string& request : {post(path, "{}"), get(path)}) {
+      const RawResponse response = ask(request);
+      EXPECT_EQ(response.status, 404) << request;
+      ASSERT_EQ(response.code(), "not_found") << request;
+      const json::value body = response.parsed();
+      EXPECT_EQ(body.at("error").at("message").as_string(),
+                path + " is not served by this version yet");
+      EXPECT_TRUE(body.at("error").at("hint").is_string());
+      EXPECT_EQ(body.as_object().contains("type"), path.starts_with("/v1/messages"));
+    }
+  }
+  EXPECT_TRUE(ask(get("/nothing")).parsed().at("error").at("hint").is_string());
+  const RawResponse stranger = on_tcp().request(
+      "POST /v1/messages HTTP/1.1\r\nHost: localhost:" + std::to_string(port) + "\r\n\r\n");
+  EXPECT_EQ(stranger.status, 401);
+  EXPECT_EQ(stranger.parsed().at("type"), "error") << "as Anthropic's clients know it";
+}
+
 TEST_F(Http, KeepsWebPagesAndStrangersOut) {
   serve();
   EXPECT_EQ(on_tcp().request(tcp_get("/v1/models", key_header())).status, 200);

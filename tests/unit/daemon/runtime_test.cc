@@ -92,6 +92,7 @@ TEST_F(Runtime, WhoHoldsTheLockIsInTheDetailsOfTheError) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().details.count(InstanceLock::kHeld), 0u);
   EXPECT_NE(none.error().message.find("Is a directory"), std::string::npos);
+  EXPECT_FALSE(none.error().hint.empty());
 }
 
 TEST_F(Runtime, LockKnowsThatItsFileWasRemovedOrReplaced) {
