@@ -415,7 +415,8 @@ Result<std::string> encode_frame(const Message& message) {
   if (payload.size() > kMaxPayload)
     return fail(ErrorCode::too_large,
                 fmt::format("the request has {} bytes; the engine takes at most {}", payload.size(),
-                            kMaxPayload));
+                            kMaxPayload),
+                "send less text");
   std::string frame;
   frame.reserve(payload.size() + 5);
   for (int shift = 0; shift < 32; shift += 8)

@@ -58,6 +58,7 @@ struct Call {
   std::string frame;
   std::function<void(Result<PromptPlan>)> planned = {};
   std::function<void(Result<std::vector<std::int32_t>>)> tokenized = {};
+  double wait_s = 1e8;  ///< for a worker that loads; never longer than load_wait_s
   Time deadline = {};
   bool sent = false;
   int deaths = 0;  ///< workers that died with this call
@@ -67,6 +68,10 @@ struct Call {
     if (tokenized) tokenized(fail(error));
   }
 };
+
+Error being_stopped() {
+  return {ErrorCode::loading, "the engine is being stopped", "try again when the daemon is back"};
+}
 
 struct Generation {
   std::shared_ptr<OutputSink> sink;
@@ -343,7 +348,8 @@ class WorkerGenerator::Supervisor {
     }
     const Error loading{ErrorCode::loading, "the model is still loading", "try again in a moment"};
     const Error silent{ErrorCode::timed_out,
-                       fmt::format("the engine did not answer within {:g} s", options_.stall_s)};
+                       fmt::format("the engine did not answer within {:g} s", options_.stall_s),
+                       "try again; raise stall_s in ponder.toml if this machine is slow"};
     for (Call& call : late_calls)
       call.give_up(call.sent ? silent : loading);
     for (Generation& g : late)
@@ -366,11 +372,23 @@ class WorkerGenerator::Supervisor {
     if (still_failed()) return c.call.give_up(*failure_);
     Result<std::string> frame = protocol::encode(c.message);
     if (!frame) return c.call.give_up(frame.error());
+    if (!calls_.empty() && held_by_calls() + frame->size() > options_.max_call_bytes)
+      return c.call.give_up({ErrorCode::queue_full, "too many prompts wait to be counted already",
+                             "try again in a few seconds"});
     c.call.frame = std::move(*frame);
-    c.call.deadline = after(now(), options_.load_wait_s);
+    c.call.wait_s = std::min(c.call.wait_s, options_.load_wait_s);
+    c.call.deadline = after(now(), c.call.wait_s);
     const auto [it, fresh] = calls_.emplace(c.id, std::move(c.call));
     wake_up();
     if (ready_) send_call(it->second);
+  }
+
+  std::size_t held_by_calls() const {
+    constexpr std::size_t kBesideFrame = 1024;  // so that small ones are bounded as well
+    std::size_t bytes = 0;
+    for (const auto& [id, call] : calls_)
+      bytes += call.frame.size() + kBesideFrame;
+    return bytes;
   }
 
   void take(NewGeneration& c) {
@@ -532,8 +550,9 @@ class WorkerGenerator::Supervisor {
       refused_.reset();
       plan_next_birth(WorkerFault::out_of_memory, was_ready, words);
     } else if (refused_ || (fault == WorkerFault::unusable && !was_ready)) {
-      become_failed(refused_.value_or(
-          Error{ErrorCode::model_missing, "the engine cannot use this model; its log says why"}));
+      become_failed(refused_.value_or(Error{ErrorCode::model_missing,
+                                            "the engine cannot use this model; its log says why",
+                                            "name another model file in ponder.toml"}));
       return;
     } else {
       plan_next_birth(fault, was_ready, words);
@@ -588,12 +607,13 @@ class WorkerGenerator::Supervisor {
         it = calls_.erase(it);
         continue;
       }
-      if (call.sent) call.deadline = after(now(), options_.load_wait_s);
+      if (call.sent) call.deadline = after(now(), call.wait_s);
       call.sent = false;
       ++it;
     }
     const Error error{ErrorCode::engine_error,
-                      fmt::format("the engine {} while it counted the prompt", words)};
+                      fmt::format("the engine {} while it counted the prompt", words),
+                      "see `ponder doctor`; a shorter prompt or another model may do"};
     for (Call& call : given_up)
       call.give_up(error);
   }
@@ -649,7 +669,7 @@ class WorkerGenerator::Supervisor {
     }
     auto calls = std::exchange(calls_, {});
     auto generations = std::exchange(generations_, {});
-    const Error error{ErrorCode::cancelled, "the engine is being stopped"};
+    const Error error = being_stopped();
     for (auto& [id, call] : calls)
       call.give_up(error);
     for (auto& [id, g] : generations)
@@ -664,7 +684,7 @@ class WorkerGenerator::Supervisor {
       over_ = true;
       late.swap(inbox_);
     }
-    const Error error{ErrorCode::loading, "the engine is being stopped"};
+    const Error error = being_stopped();
     for (Command& command : late) {
       if (auto* call = std::get_if<NewCall>(&command)) call->call.give_up(error);
       if (auto* start = std::get_if<NewGeneration>(&command))
@@ -907,8 +927,14 @@ WorkerGenerator::~WorkerGenerator() = default;
 
 void WorkerGenerator::plan(GenerationRequest request,
                            std::function<void(Result<PromptPlan>)> done) {
+  plan_within(Call().wait_s, std::move(request), std::move(done));
+}
+
+void WorkerGenerator::plan_within(double seconds, GenerationRequest request,
+                                  std::function<void(Result<PromptPlan>)> done) {
   const protocol::CallId id = supervisor_->new_call();
   Call call;
+  call.wait_s = seconds;
   call.planned = std::move(done);
   supervisor_->post(NewCall{id, protocol::PlanCall{id, std::move(request)}, std::move(call)});
 }

@@ -42,7 +42,7 @@ std::vector<char*> engine_environment() {
   constexpr std::string_view kWanted[] = {"PATH=",   "HOME=",   "USER=",    "LANG=", "LC_",
                                           "TZ=",     "TMPDIR=", "LD_",      "XDG_",  "CUDA_",
                                           "NVIDIA_", "ASAN_",   "LSAN_",    "TSAN_", "UBSAN_",
-                                          "MALLOC_", "GLIBC_",  "FAKETIME", "OMP_", "PONDER_CPU="};
+                                          "MALLOC_", "GLIBC_",  "FAKETIME", "OMP_",  "PONDER_CPU="};
   std::vector<char*> kept;
   for (char** entry = environ; *entry; ++entry)
     for (const std::string_view name : kWanted)
@@ -88,7 +88,8 @@ Result<WorkerProcess> WorkerProcess::spawn(const std::vector<std::string>& argum
 #endif
   if (made != 0)
     return fail(ErrorCode::engine_error,
-                fmt::format("cannot make a socket pair for the engine: {}", ::strerror(errno)));
+                fmt::format("cannot make a socket pair for the engine: {}", ::strerror(errno)),
+                "raise the limit of open files (ulimit -n), or end programs");
   UniqueFd mine(ends[0]), theirs(ends[1]);
   for (const int fd : ends)
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
