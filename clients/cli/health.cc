@@ -4,23 +4,55 @@
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
 #include "clients/cli/health_document.h"
+#include "clients/cpp/probe.h"
+#include "engine/base/clock.h"
 
 namespace ponder::cli {
 namespace {
 constexpr int kHealthMs = 10'000;
 
-int health(Context& context, bool strict) {
+struct Options {
+  bool strict = false;
+  bool probe = false;
+};
+
+/// Says how long one token through the whole engine took, or what went wrong.
+json::object probe(client::DaemonClient& daemon, client::Interrupt& interrupt) {
+  const json::value body = client::probe_request();
+  const std::int64_t began_ms = system_clock().steady_ms();
+  const auto answer =
+      daemon.call("POST", client::kProbeTarget, &body, client::kProbeTimeoutMs, &interrupt);
+  const double seconds = static_cast<double>(system_clock().steady_ms() - began_ms) / 1000;
+  json::object report{{"ok", answer.has_value()}, {"seconds", seconds}, {"error", nullptr}};
+  if (!answer) report["error"] = answer.error().message;
+  return report;
+}
+
+int health(Context& context, const Options& options) {
   auto daemon = context.daemon(Start::never);
   if (!daemon) return context.failed(daemon.error());
-  const auto health = get_health(*daemon, &context.interrupt());
+  auto health = get_health(*daemon, &context.interrupt());
   if (!health) return context.failed(health.error());
+  std::vector<std::string> lines = health_lines(*health);
+  int exit_code = exit_code_of_health(*health, options.strict);
+  if (options.probe) {
+    const json::object report = probe(*daemon, context.interrupt());
+    if (context.interrupt().triggered())
+      return context.failed({ErrorCode::cancelled, "interrupted", {}});
+    const bool ok = true_at(report, "ok");
+    lines.push_back(
+        ok ? fmt::format("probe: one token in {:.2f} s", number_at(report, "seconds").value_or(0))
+           : "probe failed: " + text_at(report, "error"));
+    if (!ok) exit_code = kNotYet;
+    (*health)["probe"] = report;
+  }
   if (context.json())
     context.document(*health);
   else
-    context.out(fmt::format("{}\n", fmt::join(health_lines(*health), "\n  ")));
+    context.out(fmt::format("{}\n", fmt::join(lines, "\n  ")));
   if (const std::string demo = demo_warning(*health); !demo.empty() && !context.json())
     context.say("ponder: " + demo);
-  return exit_code_of_health(*health, strict);
+  return exit_code;
 }
 }  // namespace
 
@@ -74,9 +106,11 @@ std::string demo_warning(const json::object& health) {
 }
 
 Action declare_health(Arguments& arguments) {
-  auto strict = std::make_shared<bool>(false);
-  arguments.flag("--strict", *strict, "degraded counts as not ready");
-  return [strict](Context& context) { return health(context, *strict); };
+  auto options = std::make_shared<Options>();
+  arguments.flag("--strict", options->strict, "degraded counts as not ready");
+  arguments.flag("--probe", options->probe,
+                 "also generate one token as a test; where that fails, it is not ready");
+  return [options](Context& context) { return health(context, *options); };
 }
 
 }  // namespace ponder::cli

@@ -39,8 +39,12 @@ std::string job_target(const std::string& id, const std::string& rest) {
 }
 
 Result<json::object> get_job(client::DaemonClient& daemon, const std::string& id, double wait_s,
-                             client::Interrupt* interrupt) {
-  const std::string query = wait_s > 0 ? fmt::format("?wait_s={:g}", wait_s) : std::string();
+                             client::Interrupt* interrupt, const json::object* seen) {
+  std::string query = wait_s > 0 ? fmt::format("?wait_s={:g}", wait_s) : std::string();
+  if (seen && wait_s > 0) {
+    const std::string phase = text_at(*seen, "phase");
+    query += "&seen=" + text_at(*seen, "state") + (phase.empty() ? "" : ":" + phase);
+  }
   return object_of(daemon.call("GET", job_target(id, query), nullptr,
                                kPromptlyMs + static_cast<int>(wait_s * 1000), interrupt));
 }

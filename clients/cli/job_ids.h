@@ -26,9 +26,10 @@ Result<std::vector<std::string>> resolve_job_ids(client::DaemonClient& daemon,
 /// "/v1/jobs/ID" and what follows it.
 std::string job_target(const std::string& id, const std::string& rest = {});
 
-/// GET of a job's envelope; `wait_s` > 0 waits for a change of its state or phase.
+/// GET of a job's envelope; `wait_s` > 0 waits for a change of its state or phase, from what was
+/// `seen` if that is given.
 Result<json::object> get_job(client::DaemonClient& daemon, const std::string& id, double wait_s,
-                             client::Interrupt* interrupt);
+                             client::Interrupt* interrupt, const json::object* seen = nullptr);
 
 // What mark_as_told() may take where somebody counts the seconds, and where somebody pressed
 // Ctrl-C.

@@ -1,5 +1,7 @@
-// ponder status: one screen about the daemon, or about one job.
+// ponder status: one screen about the daemon, or about one job; a table of several jobs.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "clients/cli/commands.h"
 #include "clients/cli/envelope.h"
@@ -13,7 +15,9 @@ constexpr int kLatestJobs = 5;
 
 struct Options {
   std::vector<std::string> words;
+  std::vector<std::string> job_ids;
   std::optional<double> wait_s;
+  bool all_workspaces = false;
 };
 
 std::string daemon_screen(const json::object& health) {
@@ -50,10 +54,71 @@ std::string daemon_screen(const json::object& health) {
   return out;
 }
 
-int daemon_status(Context& context, client::DaemonClient& daemon) {
+bool is_live(const json::object& job) {
+  return !is_final_state(text_at(job, "state"));
+}
+
+/// Who has waited for these and leaves them comes back for them.
+void tell_of(client::DaemonClient& daemon, const std::vector<json::object>& jobs) {
+  std::vector<std::string> live;
+  for (const json::object& job : jobs)
+    if (is_live(job)) live.push_back(text_at(job, "job_id"));
+  mark_as_told(daemon, live, kTimedOutMs);
+}
+
+int job_status(Context& context, client::DaemonClient& daemon, const Options& options) {
+  const auto id = resolve_job_id(daemon, options.words.front(), &context.interrupt());
+  if (!id) return context.failed(id.error());
+  const auto job = get_job(daemon, *id, options.wait_s.value_or(0), &context.interrupt());
+  if (!job) return context.failed(job.error());
+  if (options.wait_s) tell_of(daemon, {*job});
+  if (context.json())
+    context.document(*job);
+  else
+    context.out(job_screen(context.with_own_next(*job), system_clock().wall_ms()));
+  return exit_code_of_state(text_at(*job, "state"));
+}
+
+bool has_moved(const json::object& before, const json::object& now) {
+  return text_at(before, "state") != text_at(now, "state") ||
+         text_at(before, "phase") != text_at(now, "phase");
+}
+
+/// Looks at the jobs until one of them has moved or the wait is over. One request waits, for up to
+/// a second, on the first job that can still move; the others are looked at in between.
+Result<void> wait_for_a_move(client::DaemonClient& daemon, std::vector<json::object>& jobs,
+                             double wait_s, client::Interrupt& interrupt) {
+  const std::int64_t until_ms =
+      system_clock().steady_ms() + static_cast<std::int64_t>(wait_s * 1000);
+  for (bool moved = false; !moved;) {
+    bool waited = false;
+    for (json::object& job : jobs) {
+      const auto left_ms = static_cast<double>(until_ms - system_clock().steady_ms());
+      if (left_ms <= 0) return {};
+      if (!is_live(job)) continue;
+      const double this_s = waited ? 0 : std::min(left_ms / 1000, 1.0);
+      waited = true;
+      TRY(json::object now, get_job(daemon, text_at(job, "job_id"), this_s, &interrupt, &job));
+      moved = moved || has_moved(job, now);
+      job = std::move(now);
+    }
+    if (!waited) return {};
+  }
+  return {};
+}
+
+int daemon_status(Context& context, client::DaemonClient& daemon, const Options& options) {
+  const std::string query = options.all_workspaces
+                                ? std::string()
+                                : "workspace=" + client::percent_encode(current_workspace()) + "&";
+  auto jobs = list_jobs(daemon, query, kLatestJobs, &context.interrupt());
+  if (jobs && options.wait_s) {
+    const auto waited = wait_for_a_move(daemon, *jobs, *options.wait_s, context.interrupt());
+    if (!waited) return context.failed(waited.error());
+    tell_of(daemon, *jobs);
+  }
   const auto health = get_health(daemon, &context.interrupt());
   if (!health) return context.failed(health.error());
-  const auto jobs = list_jobs(daemon, "", kLatestJobs, &context.interrupt());
   const bool have_jobs = jobs && !jobs->empty();
   if (context.json()) {
     json::array list;
@@ -66,33 +131,51 @@ int daemon_status(Context& context, client::DaemonClient& daemon) {
   return exit_code_of_health(*health, false);
 }
 
-int job_status(Context& context, client::DaemonClient& daemon, const Options& options) {
-  const auto id = resolve_job_id(daemon, options.words.front(), &context.interrupt());
-  if (!id) return context.failed(id.error());
-  const auto job = get_job(daemon, *id, options.wait_s.value_or(0), &context.interrupt());
-  if (!job) return context.failed(job.error());
+int several_jobs(Context& context, client::DaemonClient& daemon, const Options& options) {
+  const auto ids = resolve_job_ids(daemon, options.job_ids, &context.interrupt());
+  if (!ids) return context.failed(ids.error());
+  std::vector<json::object> jobs;
+  for (const std::string& id : *ids) {
+    auto job = get_job(daemon, id, 0, &context.interrupt());
+    if (!job) return context.failed(job.error());
+    jobs.push_back(std::move(*job));
+  }
+  if (options.wait_s) {
+    const auto waited = wait_for_a_move(daemon, jobs, *options.wait_s, context.interrupt());
+    if (!waited) return context.failed(waited.error());
+    tell_of(daemon, jobs);
+  }
+  int exit_code = kDone;
+  for (const json::object& job : jobs)
+    exit_code = worse(exit_code, exit_code_of_state(text_at(job, "state")));
   if (context.json())
-    context.document(*job);
+    context.jobs_document(json::array(jobs.begin(), jobs.end()), jobs.size());
   else
-    context.out(job_screen(context.with_own_next(*job), system_clock().wall_ms()));
-  return exit_code_of_state(text_at(*job, "state"));
+    context.out(job_table(jobs, system_clock().wall_ms()));
+  return exit_code;
 }
 
 int status(Context& context, const Options& options) {
+  if (!options.words.empty() && !options.job_ids.empty())
+    return context.usage("give an ID or --job-ids, not both");
   if (options.wait_s && (*options.wait_s < 0 || *options.wait_s > 86'400))
     return context.usage("--wait-s must be from 0 to 86400");
   auto daemon = context.daemon(Start::never);
   if (!daemon) return context.failed(daemon.error());
-  return options.words.empty() ? daemon_status(context, *daemon)
-                               : job_status(context, *daemon, options);
+  if (!options.job_ids.empty()) return several_jobs(context, *daemon, options);
+  if (!options.words.empty()) return job_status(context, *daemon, options);
+  return daemon_status(context, *daemon, options);
 }
 }  // namespace
 
 Action declare_status(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments.words("ID", options->words, 0, 1, "a job; the daemon if absent");
+  arguments.option("--job-ids", options->job_ids, "a job, for several in a table (repeatable)");
   arguments.option("--wait-s", options->wait_s,
-                   "wait this long for a change of the job's state or phase");
+                   "wait this long for a change of a job's state or phase");
+  arguments.flag("--all-workspaces", options->all_workspaces,
+                 "with the daemon, the latest jobs of all directories, not only of this one");
   return [options](Context& context) { return status(context, *options); };
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "clients/cpp/probe.h"
 #include "mcp/tools/report.h"
 
 namespace ponder::mcp {
@@ -21,7 +22,6 @@ constexpr std::string_view kDefinition = R"json({
 constexpr std::array<Argument, 1> kArguments{{{.name = "probe", .kind = Argument::Kind::flag}}};
 
 constexpr int kTimeoutMs = 5'000;
-constexpr int kProbeTimeoutMs = 30'000;
 
 std::string degraded_words(const json::object& health) {
   const json::value* list = health.if_contains("degraded");
@@ -44,15 +44,10 @@ std::string install_words(const ToolContext& context) {
 
 /// One token through the whole engine; says how long it took or what went wrong.
 json::object probe(const ToolContext& context, ToolCall& call) {
-  const json::value body = json::object{
-      {"model", "probe"},
-      {"messages", json::array{json::object{{"role", "user"}, {"content", "Say OK."}}}},
-      {"max_tokens", 1},
-      {"reasoning_effort", "none"},
-      {"stream", false}};
+  const json::value body = client::probe_request();
   const std::int64_t began_ms = context.clock.steady_ms();
-  const auto answer =
-      context.daemon.call("POST", "/v1/chat/completions", &body, kProbeTimeoutMs, &call.interrupt);
+  const auto answer = context.daemon.call("POST", client::kProbeTarget, &body,
+                                          client::kProbeTimeoutMs, &call.interrupt);
   const double seconds = static_cast<double>(context.clock.steady_ms() - began_ms) / 1000;
   json::object report{{"ok", answer.has_value()}, {"seconds", seconds}, {"error", nullptr}};
   if (!answer) report["error"] = answer.error().message;

@@ -151,6 +151,7 @@ def stop_and_start():
     check(plan["daemon_pid"] == int((home / "ponderd.lock").read_text()), f"a dry run names the daemon: {plan}")
     check(plan["worker_pid"], f"a dry run names the worker: {plan}")
     expect(ponder("--home", home, "health"), 0)
+    check(document(ponder("--home", home, "health", "--probe", "--json"), 0)["probe"]["ok"] is True, "health --probe")
     stopped = document(ponder("--home", home, "stop", "--json"), 0)
     for which in ("daemon_pid", "worker_pid"):
         check(not pathlib.Path(f"/proc/{stopped[which]}").exists() or _is_zombie(stopped[which]),
@@ -284,6 +285,12 @@ def submits(home, work):
     expect(ponder("--home", home, "result", job), 3, out="")
     check(document(ponder("--home", home, "result", job, "--json"), 3)["error"]["job_id"] == job, "not yet, as JSON")
     expect(ponder("--home", home, "status", job), 3)
+    both = document(ponder("--home", home, "status", "--job-ids", job, "--job-ids", other, "--json"), 3)["jobs"]
+    check([each["job_id"] for each in both] == [job, other], "status --job-ids")
+    here = {each["job_id"] for each in document(ponder("--home", home, "status", "--json", cwd=work), 0)["jobs"]}
+    check(other in here and job not in here, "status lists the jobs of this directory")
+    all_jobs = document(ponder("--home", home, "status", "--all-workspaces", "--json", cwd=work), 0)["jobs"]
+    check({job, other} <= {each["job_id"] for each in all_jobs}, "status --all-workspaces")
     started = time.monotonic()
     expect(ponder("--home", home, "wait", "--wait-s", "0.5", job), 124, out="")
     check(0.4 < time.monotonic() - started < 5, "wait --wait-s takes its time")

@@ -127,6 +127,53 @@ TEST_F(StatusTest, OfAJobItExitsByItsState) {
   EXPECT_EQ(run_ponder({"status", kJob}).exit_code, 4);
 }
 
+TEST_F(StatusTest, OfTheDaemonListsThisDirectoryUnlessAllAreWanted) {
+  on("GET /health", 200, json::object{{"state", "ready"}});
+  on("GET /v1/jobs", 200, page({}));
+  run_ponder({"status"});
+  EXPECT_THAT(server_->seen().at(0).target, HasSubstr("?workspace=%2F"));
+  run_ponder({"status", "--all-workspaces"});
+  EXPECT_EQ(server_->count_of_target("/v1/jobs?limit=5"), 1);
+}
+
+TEST_F(StatusTest, OfSeveralJobsWakesWhenOneOfThemMoves) {
+  on("GET " + job_path(kJob), 200, envelope(kJob, "completed"));
+  on("GET " + job_path(kOtherJob), [](const SeenRequest& request, Peer& peer) {
+    const bool waits = request.target.ends_with("?wait_s=1&seen=running");
+    peer.answer(200, envelope(kOtherJob, waits ? "failed" : "running"));
+  });
+  const std::vector<std::string> line{"status",  "--job-ids", kJob, "--job-ids",
+                                      kOtherJob, "--wait-s",  "50"};
+  const Ended table = run_ponder(line);
+  EXPECT_EQ(table.exit_code, 1) << "the worst";
+  EXPECT_THAT(table.out, HasSubstr("failed"));
+  on("GET /health", 200, json::object{{"state", "ready"}});
+  on("GET /v1/jobs", 200, page({envelope(kOtherJob, "running")}));
+  EXPECT_THAT(run_ponder({"status", "--wait-s", "50"}).out, HasSubstr("failed")) << "of a list too";
+  const Ended now = run_ponder({"status", "--job-ids", kJob, "--job-ids", kOtherJob, "--json"});
+  EXPECT_EQ(now.exit_code, 3);
+  EXPECT_EQ(now.document().at("jobs").at(1).at("state"), "running");
+  EXPECT_EQ(run_ponder({"status", kJob, "--job-ids", kJob}).exit_code, 2);
+}
+
+TEST_F(StatusTest, HealthProbesWithOneTokenAndIsNotReadyWithoutIt) {
+  on("GET /health", 200, json::object{{"state", "ready"}});
+  on("POST /v1/chat/completions", 200, json::object{});
+  const Ended well = run_ponder({"health", "--probe"});
+  EXPECT_EQ(well.exit_code, 0);
+  EXPECT_THAT(well.out, HasSubstr("probe: one token in "));
+  EXPECT_EQ(server_->seen().back().object().at("max_tokens"), 1);
+  on("POST /v1/chat/completions", 500, error_body("engine_error", "the engine is broken"));
+  const Ended broken = run_ponder({"health", "--probe"});
+  EXPECT_EQ(broken.exit_code, 3);
+  EXPECT_THAT(broken.out, HasSubstr("probe failed: the engine is broken"));
+  const json::object document = run_ponder({"health", "--probe", "--json"}).document();
+  EXPECT_EQ(document.at("probe").at("ok"), false);
+  EXPECT_EQ(document.at("probe").at("error"), "the engine is broken");
+  run_ponder({"health"});
+  EXPECT_EQ(server_->count("POST /v1/chat/completions"), 3) << "only where it is asked for";
+}
+
 TEST_F(StatusTest, ShowIsTheWholeEnvelope) {
   json::object job = envelope(kJob, "failed");
   job["tokens"] = json::object{{"prompt", 12}};
