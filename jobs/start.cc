@@ -91,6 +91,11 @@ class TurnSink final : public OutputSink {
   std::shared_ptr<GenerationRequest> request_;  ///< until it has started
   const std::shared_ptr<OutputSink> inner_;
 };
+
+Error is_stopping() {
+  return {ErrorCode::loading, "the daemon is stopping", "send the request again when it is back"};
+}
+
 std::string memory_note(std::uint64_t bytes, std::uint64_t free) {
   if (bytes == UINT64_MAX) return "it starts when nothing else runs";
   return fmt::format("it takes up to {} MiB of memory, and {} MiB are free beside what runs",
@@ -410,7 +415,7 @@ CallId QueueActor::start_turn(GenerationRequest request, std::shared_ptr<OutputS
     if (!calls_.is_open(call)) return;
     if (stopping_) {
       calls_.close(call);
-      return refuse(*sink, {ErrorCode::loading, "the daemon is stopping"});
+      return refuse(*sink, is_stopping());
     }
     waiting_turns_.emplace(call, Turn{std::move(*shared), sink, {last_seq_, ++turn_count_}, now()});
     schedule();
@@ -424,7 +429,7 @@ CallId QueueActor::start_turn(GenerationRequest request, std::shared_ptr<OutputS
                             "try again in a few seconds"}});
     refresh_status();
   });
-  if (!posted && calls_.close(call)) refuse(*sink, {ErrorCode::loading, "the daemon is stopping"});
+  if (!posted && calls_.close(call)) refuse(*sink, is_stopping());
   return call;
 }
 

@@ -45,9 +45,13 @@ json::object encode(const Carried& carried) {
           {"answer_tokens", carried.answer_tokens}};
 }
 
+tl::unexpected<Error> damaged() {
+  return fail(ErrorCode::storage, "the stored request of this job is damaged",
+              "submit it again; check the disk");
+}
+
 Result<Carried> decode_carried(const json::value& value) {
-  if (!value.is_object())
-    return fail(ErrorCode::storage, "the stored request of this job is damaged");
+  if (!value.is_object()) return damaged();
   const json::object& object = value.as_object();
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   Carried carried;
@@ -83,8 +87,7 @@ Result<StoredRequest> decode_request(std::string_view text) {
   TRY(json::object object, parse_json_object(text, {256u << 20, 96}));
   StoredRequest request;
   for (const std::string_view key : {"chat", "sampling", "budgets"})
-    if (!object.contains(key) || !object.at(key).is_object())
-      return fail(ErrorCode::storage, "the stored request of this job is damaged");
+    if (!object.contains(key) || !object.at(key).is_object()) return damaged();
   TRY(request.generation.chat, decode_chat_request(object.at("chat").as_object()));
   TRY(request.generation.sampling, decode_sampling(object.at("sampling").as_object()));
   TRY(request.generation.budgets, decode_budgets(object.at("budgets").as_object()));

@@ -135,8 +135,9 @@ Leave judge(const JobRow& row, const Ending& ending, const JobText& text, const 
       break;
   }
   if (stopping) return stopped(row);
-  return failed_with(row, ending.error.value_or(Error{ErrorCode::engine_error,
-                                                      "the engine failed without saying why"}));
+  return failed_with(row, ending.error.value_or(
+                              Error{ErrorCode::engine_error, "the engine failed without saying why",
+                                    "submit it again; the daemon's log may say more"}));
 }
 
 }  // namespace ponder::jobs

@@ -22,7 +22,8 @@ tl::unexpected<Error> cannot(std::string_view what, const fs::path& file) {
   const int error = errno;
   Error out{ErrorCode::storage,
             fmt::format("cannot {} {}: {}", what, file.string(), std::strerror(error))};
-  if (error == ENOSPC || error == EDQUOT) out.hint = "free some disk space";
+  out.hint = error == ENOSPC || error == EDQUOT ? "free some disk space"
+                                                : "make the state directory writable for this user";
   return fail(std::move(out));
 }
 
@@ -55,8 +56,10 @@ Result<fs::path> usable_path(const fs::path& file) {
   // SQLite refuses a link anywhere in the path; only one in the last part is a trap.
   const fs::path directory = fs::canonical(file.parent_path(), ec);
   if (ec)
-    return fail(ErrorCode::storage, fmt::format("the directory {} cannot be used: {}",
-                                                file.parent_path().string(), ec.message()));
+    return fail(ErrorCode::storage,
+                fmt::format("the directory {} cannot be used: {}", file.parent_path().string(),
+                            ec.message()),
+                "make it a directory of yours, or choose another --home");
   const FilesystemKind kind = filesystem_kind_of(directory);
   if (!kind.locks_hold)
     return fail(ErrorCode::storage,
@@ -78,7 +81,8 @@ Result<void> prepare_file(const fs::path& file) {
     return fail(ErrorCode::storage, fmt::format("{} is not a plain file", file.string()),
                 "move it aside; a link to the database is not followed");
   if (s.st_uid != ::geteuid())
-    return fail(ErrorCode::storage, fmt::format("{} belongs to another user", file.string()));
+    return fail(ErrorCode::storage, fmt::format("{} belongs to another user", file.string()),
+                "choose another --home, or give the file to this user");
   if ((s.st_mode & 077) != 0 && ::chmod(file.c_str(), 0600) != 0)
     return fail(ErrorCode::storage, fmt::format("{} is open to other users", file.string()),
                 fmt::format("chmod 600 {}", file.string()));

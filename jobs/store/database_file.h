@@ -10,6 +10,9 @@
 
 namespace ponder::jobs {
 
+/// What mends a file of the database that cannot be read or written.
+constexpr const char* kMendDisk = "check the disk, and that the state directory can be written";
+
 /// `file`, its log and the index of its log, as SQLite names them.
 std::filesystem::path log_of(const std::filesystem::path& file);
 std::filesystem::path log_index_of(const std::filesystem::path& file);

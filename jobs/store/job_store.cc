@@ -677,7 +677,9 @@ Result<std::string> JobStore::request(std::int64_t seq) {
     Cursor c = impl_->use(Sql::request);
     c.integer(1, seq);
     TRY(const bool found, c.step());
-    if (!found) return fail(ErrorCode::storage, "the request of this job is missing");
+    if (!found)
+      return fail(ErrorCode::storage, "the request of this job is missing",
+                  "submit it again; check the disk");
     if (c.integer_at(1) == 0)
       return fail(ErrorCode::storage, "the stored request of this job is damaged",
                   "submit it again; check the disk");

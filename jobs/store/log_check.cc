@@ -207,7 +207,7 @@ Result<void> mend_log(const std::filesystem::path& file) {
   LogFile log(file);
   Frame frame;
   if (!log.is_open() || !log.begin() || !log.frame(0, frame))
-    return fail(ErrorCode::storage, fmt::format("cannot read {}", file.string()));
+    return fail(ErrorCode::storage, fmt::format("cannot read {}", file.string()), kMendDisk);
   if (!log.header_holds()) {
     // What a log of ours begins with; the salts are those of its frames, and zero stays zero.
     const bool big = log.big();
@@ -222,7 +222,7 @@ Result<void> mend_log(const std::filesystem::path& file) {
     put_big_endian(header + 24, sum.a);
     put_big_endian(header + 28, sum.b);
     if (!write(0, header, kHeader))
-      return fail(ErrorCode::storage, fmt::format("cannot write {}", file.string()));
+      return fail(ErrorCode::storage, fmt::format("cannot write {}", file.string()), kMendDisk);
   }
   const LogState state = check_frames(log);
   const std::int64_t last = state.frames + state.lost_frames;  // the damaged one counts as well
@@ -234,7 +234,7 @@ Result<void> mend_log(const std::filesystem::path& file) {
     put_big_endian(&frame[16], sum.a);
     put_big_endian(&frame[20], sum.b);
     if (!write(LogFile::offset_of(n), frame.data(), kFrame))
-      return fail(ErrorCode::storage, fmt::format("cannot write {}", file.string()));
+      return fail(ErrorCode::storage, fmt::format("cannot write {}", file.string()), kMendDisk);
   }
   return {};
 }

@@ -38,7 +38,7 @@ Result<void> create(const fs::path& file) {
     TRY(Database db, Database::open(file));
     TRY_VOID(migrate(db, file));
     db.checkpoint(true);
-    if (db.sync_failed()) return fail(ErrorCode::storage, "the disk refused to sync");
+    if (db.sync_failed()) return fail(ErrorCode::storage, "the disk refused to sync", kMendDisk);
   }
   TRY_VOID(sync_directory(file.parent_path()));
   return {};
@@ -168,7 +168,7 @@ Result<OpenedDatabase> open_database(const fs::path& file, const OpenRequest& re
           log_info("the job database is large; its check goes on while nothing else is done");
         db->checkpoint(true);
         if (db->sync_failed())
-          return fail(ErrorCode::storage, "the disk refused to sync", "check the disk");
+          return fail(ErrorCode::storage, "the disk refused to sync", kMendDisk);
         db->set_patience(kBusyMs);
         fs::remove(birth_mark(path), ec);
         OpenedDatabase out{std::move(*db), *checked, {}};

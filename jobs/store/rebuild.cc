@@ -55,7 +55,7 @@ std::vector<std::string> stamps_of(const fs::path& file) {
 /// The header of a database of ours, as far as it is always the same. For a copy.
 Result<void> mend_header(const fs::path& copy) {
   const UniqueFd fd(::open(copy.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd) return fail(ErrorCode::storage, fmt::format("cannot open {}", copy.string()));
+  if (!fd) return fail(ErrorCode::storage, fmt::format("cannot open {}", copy.string()), kMendDisk);
   const auto put = [&](off_t at, std::string_view bytes) {
     return ::pwrite(fd.get(), bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size());
   };
@@ -65,7 +65,8 @@ Result<void> mend_header(const fs::path& copy) {
                     put(44, "\x00\x00\x00\x04"sv) &&                           // schema format
                     put(56, "\x00\x00\x00\x01"sv) &&                           // UTF-8
                     put(72, std::string(20, '\0'));
-  if (!done) return fail(ErrorCode::storage, fmt::format("cannot write {}", copy.string()));
+  if (!done)
+    return fail(ErrorCode::storage, fmt::format("cannot write {}", copy.string()), kMendDisk);
   return {};
 }
 
@@ -155,7 +156,7 @@ Result<SalvageCounts> build(const fs::path& file, const fs::path& fresh, const L
   TRY_VOID(put_triggers(into, triggers));
   TRY_VOID(into.transaction(Durability::full, [] { return Result<void>(); }));
   into.checkpoint(true);
-  if (into.sync_failed()) return fail(ErrorCode::storage, "the disk refused to sync");
+  if (into.sync_failed()) return fail(ErrorCode::storage, "the disk refused to sync", kMendDisk);
   return counts;
 }
 }  // namespace

@@ -50,6 +50,8 @@ Error storage_error(int code, std::string_view file) {
       break;
     default:
       error.message = fmt::format("{} refused: {}", database, sqlite3_errstr(code));
+      error.hint =
+          "check the disk and the memory of this machine; `ponder doctor` looks at the database";
       break;
   }
   return error;
@@ -238,13 +240,14 @@ Result<Database> Database::open(const fs::path& file, Access access) {
   if (access != Access::read_only) TRY_VOID(prepare_file(path));
   struct stat s {};
   if (::stat(path.c_str(), &s) != 0)
-    return fail(ErrorCode::storage, fmt::format("there is no {}", path.string()));
+    return fail(ErrorCode::storage, fmt::format("there is no {}", path.string()),
+                "start the daemon once: it makes one");
   auto state = std::make_unique<State>();
   {
     const std::lock_guard lock(open_files_mutex);
     if (!open_files.insert({s.st_dev, s.st_ino}).second)
       return fail(ErrorCode::storage,
-                  fmt::format("this process has {} open already", path.string()));
+                  fmt::format("this process has {} open already", path.string()), "close it first");
   }
   state->id = {s.st_dev, s.st_ino};
   state->writes = access != Access::read_only;
@@ -262,7 +265,7 @@ Result<Database> Database::open(const fs::path& file, Access access) {
 Result<Database> Database::in_memory() {
   auto state = std::make_unique<State>();
   if (sqlite3_open(":memory:", &state->db) != SQLITE_OK)
-    return fail(ErrorCode::out_of_memory, "no memory for a database");
+    return fail(ErrorCode::out_of_memory, "no memory for a database", "end other programs");
   add_crc_function(state->db);
   return Database(std::move(state));
 }

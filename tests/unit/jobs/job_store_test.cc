@@ -364,7 +364,9 @@ TEST_F(JobStoreTest, ExpiryKeepsOneLineAndTheKey) {
   const JobRow after = **store->find_key("key");
   EXPECT_EQ(after.state, State::expired);
   EXPECT_EQ(after.summary, "was cancelled");
-  EXPECT_FALSE(store->request(row.seq));
+  const auto request = store->request(row.seq);
+  ASSERT_FALSE(request);
+  EXPECT_FALSE(request.error().hint.empty()) << "what mends it";
   EXPECT_EQ(*store->drop_tombstones(1, 10), 0);
   EXPECT_EQ(*store->drop_tombstones(0, 10), 1);
   EXPECT_FALSE(*store->find(row.id));
@@ -418,8 +420,8 @@ TEST_F(JobStoreTest, ANewerSchemaAndForeignFilesAreRefused) {
   EXPECT_NE(foreign.error().message.find("another program"), std::string::npos);
 }
 
-// 7a row 8, beads#920, WSL#2395, and 7a row 9, opencode#14970: a database on a network's or Windows's
-// file system failed in odd ways, or was damaged.
+// 7a row 8, beads#920, WSL#2395, and 7a row 9, opencode#14970: a database on a network's or
+// Windows's file system failed in odd ways, or was damaged.
 TEST(Sqlite, FileSystemsWithoutLocksAreNamed) {
   EXPECT_EQ(filesystem_kind(0x6969).name, "NFS");
   for (const std::uint64_t magic :
@@ -431,8 +433,8 @@ TEST(Sqlite, FileSystemsWithoutLocksAreNamed) {
   EXPECT_EQ(filesystem_kind(0xEF53).name, "");
 }
 
-// 7a row 6: SQLite's race of log resets needs two connections. 7a row 10, camstack/server: closing a
-// file of the database for its own ends dropped the locks of the process.
+// 7a row 6: SQLite's race of log resets needs two connections. 7a row 10, camstack/server: closing
+// a file of the database for its own ends dropped the locks of the process.
 TEST(Sqlite, AProcessOpensADatabaseOnce) {
   TempDir dir;
   auto db = Database::open(dir / "t.db");

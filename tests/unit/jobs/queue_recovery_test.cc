@@ -171,6 +171,28 @@ TEST_F(Recovery, AProcessThatVanishesLosesNoAcceptedJob) {
   }
 }
 
+class TurnEnd : public OutputSink {
+ public:
+  void on_started(const Started&) override {}
+  void on_prefill(const PrefillProgress&) override {}
+  void on_delta(const Delta&) override {}
+  void on_tool_call(const ToolCallMade&) override {}
+  void on_ended(const Ended& e) override { ended.set_value(e); }
+  std::promise<Ended> ended;
+};
+
+TEST_F(Recovery, ATurnThatComesToAStoppedQueueIsToldWhatToDo) {
+  open();
+  queue->stop();
+  const auto turn = std::make_shared<TurnEnd>();
+  auto told = turn->ended.get_future();
+  queue->start_turn({}, turn);
+  const Ended end = await(told);
+  EXPECT_EQ(end.finish, Finish::failed);
+  EXPECT_EQ(end.error->code, ErrorCode::loading);
+  EXPECT_NE(end.error->hint.find("again"), std::string::npos);
+}
+
 TEST_F(Recovery, ACleanStopRequeuesBatchAndInterruptsAsks) {
   open();
   const std::string batch = submit_id(body("b"));
