@@ -168,22 +168,22 @@ CallId QueueActor::remove(std::string id, std::function<void(Result<void>)> done
 }
 
 CallId QueueActor::pin(std::string id, bool pinned, EnvelopeDone done) {
-  return ask<EnvelopeDone>(
-      std::move(done), [this, id = std::move(id), pinned](CallId call, EnvelopeDone d) {
-        Result<json::object> out = [&]() -> Result<json::object> {
-          TRY(JobRow row, row_of(id));
-          if (row.state == State::expired)
-            return fail({ErrorCode::gone, "the job has expired: " + row.summary, {}, {}, id});
-          Result<void> written = store_->set_pinned(row.seq, pinned);
-          if (!stored(written)) return fail(written.error());
-          row.pinned = pinned;
-          if (WaitingJob* job = waiting_.find(id)) job->row.pinned = pinned;
-          if (const auto r = running_.find(id); r != running_.end())
-            r->second->row().pinned = pinned;
-          return envelope_of(row, true);
-        }();
-        if (calls_.close(call)) d(std::move(out));
-      });
+  return ask<EnvelopeDone>(std::move(done), [this, id = std::move(id), pinned](CallId call,
+                                                                               EnvelopeDone d) {
+    Result<json::object> out = [&]() -> Result<json::object> {
+      TRY(JobRow row, row_of(id));
+      if (row.state == State::expired)
+        return fail(
+            {ErrorCode::gone, "the job has expired: " + row.summary, "submit it again", {}, id});
+      Result<void> written = store_->set_pinned(row.seq, pinned);
+      if (!stored(written)) return fail(written.error());
+      row.pinned = pinned;
+      if (WaitingJob* job = waiting_.find(id)) job->row.pinned = pinned;
+      if (const auto r = running_.find(id); r != running_.end()) r->second->row().pinned = pinned;
+      return envelope_of(row, true);
+    }();
+    if (calls_.close(call)) d(std::move(out));
+  });
 }
 
 CallId QueueActor::prune(Prune prune, std::function<void(Result<std::vector<std::string>>)> done) {

@@ -907,7 +907,9 @@ TEST_F(Queue, ReadResultsBeyondTheNewestExpireAndPinnedOnesStay) {
   const json::object e = *get(ids[2]);
   EXPECT_NE(text_of(e, "note").find("was completed"), std::string::npos);
   EXPECT_EQ(result(ids[2]).error().code, ErrorCode::gone);
-  EXPECT_EQ(pin(ids[2], true).error().code, ErrorCode::gone);
+  const Error gone = pin(ids[2], true).error();
+  EXPECT_EQ(gone.code, ErrorCode::gone);
+  EXPECT_EQ(gone.hint, "submit it again");
   EXPECT_EQ(list({})->jobs.size(), 4u);
   // The key still stands for it.
   json::object body = batch("t2");
