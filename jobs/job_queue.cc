@@ -270,6 +270,8 @@ void QueueActor::refresh_status() {
   status_.ask = static_cast<int>(waiting_.size(Lane::ask) + waiting_turns_.size());
   status_.batch = static_cast<int>(waiting_.size(Lane::batch));
   status_.limit = options_.max_queued;
+  const auto most = static_cast<std::size_t>(std::max(1, options_.max_turns_waiting));
+  status_.turns_full = waiting_turns_.size() >= most;
 }
 
 QueueStatus QueueActor::status() const {

@@ -129,6 +129,7 @@ struct QueueStatus {
   /// For so long the queue has been in one piece of work: a disk that hangs, or another program
   /// that holds the database.
   std::int64_t stuck_ms = 0;
+  bool turns_full = false;  ///< another chat turn would be refused
 };
 
 class JobQueue {

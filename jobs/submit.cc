@@ -174,10 +174,12 @@ void QueueActor::submit_now(CallId call, ReadySpec ready,
     finish_submit(number, std::nullopt, kNotCounted);
   });
   pending_submits_.emplace(number, std::move(pending));
-  generator_.plan(std::move(request), [door = door_, number](Result<PromptPlan> plan) {
-    auto shared = std::make_shared<Result<PromptPlan>>(std::move(plan));
-    door->post([number, shared](QueueActor& actor) { actor.on_planned(number, *shared); });
-  });
+  const double wait_s = static_cast<double>(options_.plan_timeout_ms) / 1000;
+  generator_.plan_within(
+      wait_s, std::move(request), [door = door_, number](Result<PromptPlan> plan) {
+        auto shared = std::make_shared<Result<PromptPlan>>(std::move(plan));
+        door->post([number, shared](QueueActor& actor) { actor.on_planned(number, *shared); });
+      });
 }
 
 void QueueActor::on_planned(std::uint64_t number, Result<PromptPlan> plan) {

@@ -191,6 +191,13 @@ class Generator {
   /// loading / model_missing when there is nobody to ask. `done` is called exactly once.
   virtual void plan(GenerationRequest request, std::function<void(Result<PromptPlan>)> done) = 0;
 
+  /// The same for a caller that waits no longer than so for a worker that loads: then nobody holds
+  /// or counts the prompt any more.
+  virtual void plan_within(double /*seconds*/, GenerationRequest request,
+                           std::function<void(Result<PromptPlan>)> done) {
+    plan(std::move(request), std::move(done));
+  }
+
   /// Token ids of `text` (special tokens parsed if `special`).
   virtual void tokenize(std::string text, bool special,
                         std::function<void(Result<std::vector<std::int32_t>>)> done) = 0;

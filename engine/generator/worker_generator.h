@@ -38,10 +38,12 @@ struct WorkerOptions {
   std::optional<std::int64_t> context_mib = {};       ///< of all that runs; unset: a share, 0: any
   /// Thinking budgets where the model's template has no word for effort.
   std::int64_t low_tokens = 2048, medium_tokens = 8192, xhigh_tokens = 131072;
-  int spec = -1;               ///< tokens drafted a step: -1 as many as pay, 0 none, 1 to 5
-  bool stub = false;           ///< the scripted stub instead of a model
-  double stall_s = 60;         ///< no event of a running generation for so long: replace the worker
-  double load_wait_s = 60;     ///< how long a call waits for a worker that is loading
+  int spec = -1;            ///< tokens drafted a step: -1 as many as pay, 0 none, 1 to 5
+  bool stub = false;        ///< the scripted stub instead of a model
+  double stall_s = 60;      ///< no event of a running generation for so long: replace the worker
+  double load_wait_s = 60;  ///< how long a call waits for a worker that is loading
+  /// Of prompts that wait to be counted, for a worker that loads or is busy: beyond it queue_full.
+  std::size_t max_call_bytes = 64u << 20;
   double load_limit_s = 1800;  ///< a load that takes longer hangs: failed, no more tries
   double pause_scale = 1;      ///< of the pauses between workers (worker_fault.cc); for tests
   /// So many workers in a row that died loading, by their own doing: failed, no more tries.
@@ -61,6 +63,8 @@ class WorkerGenerator final : public Generator {
   /// While the worker loads, calls wait for it up to load_wait_s and then are `loading`. A worker
   /// that dies under a plan or tokenize call gets it once more, then it is engine_error.
   void plan(GenerationRequest request, std::function<void(Result<PromptPlan>)> done) override;
+  void plan_within(double seconds, GenerationRequest request,
+                   std::function<void(Result<PromptPlan>)> done) override;
   void tokenize(std::string text, bool special,
                 std::function<void(Result<std::vector<std::int32_t>>)> done) override;
   void start(GenerationId id, GenerationRequest request, std::shared_ptr<OutputSink> sink) override;

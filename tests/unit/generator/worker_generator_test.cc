@@ -564,6 +564,41 @@ TEST(WorkerGenerator, WaitingForALoadingWorkerIsBounded) {
   EXPECT_EQ(run(worker, 1, ask("x"))->heard().ended.at(0).error->code, ErrorCode::loading);
 }
 
+TEST(WorkerGenerator, PromptsThatWaitToBeCountedAreBounded) {
+  WorkerOptions o = broken_options("slow_loading");
+  o.max_call_bytes = 100'000;
+  auto worker = std::make_unique<WorkerGenerator>(o);
+  std::vector<std::future<ErrorCode>> ends;
+  const auto plan = [&](std::size_t bytes) {
+    const auto end = std::make_shared<std::promise<ErrorCode>>();
+    ends.push_back(end->get_future());
+    worker->plan(ask(std::string(bytes, 'x')), [end](Result<PromptPlan> made) {
+      end->set_value(made ? ErrorCode::internal : made.error().code);
+    });
+  };
+  plan(200'000);  // alone it may be of any size
+  plan(10);
+  plan(10);
+  EXPECT_EQ(ends[1].get(), ErrorCode::queue_full);
+  EXPECT_EQ(ends[2].get(), ErrorCode::queue_full);
+  worker.reset();
+  EXPECT_NE(ends[0].get(), ErrorCode::queue_full);
+}
+
+TEST(WorkerGenerator, APromptIsHeldNoLongerThanItsCallerWaits) {
+  WorkerOptions o = broken_options("slow_loading");
+  o.load_wait_s = 1e6;
+  o.max_call_bytes = 100;
+  WorkerGenerator worker(o);
+  const auto within = [&](double seconds) {
+    return test::await<PromptPlan>([&](std::function<void(Result<PromptPlan>)> done) {
+      worker.plan_within(seconds, ask("x"), std::move(done));
+    });
+  };
+  EXPECT_EQ(within(0.01).error().code, ErrorCode::loading);
+  EXPECT_EQ(within(0.01).error().code, ErrorCode::loading) << "the first holds no place";
+}
+
 TEST(WorkerGenerator, WaitingForALoadingWorkerCanBeCancelled) {
   WorkerGenerator worker(broken_options("slow_loading"));
   auto sink = std::make_shared<RecordingSink>();

@@ -778,6 +778,7 @@ TEST_F(Queue, TurnsTakeInteractivePlacesAndLeaveNoRow) {
   EXPECT_EQ(generator.runs(), 2u);
   EXPECT_EQ(queue->status().ask, 1);
   EXPECT_EQ(queue->status().running, 2);
+  EXPECT_TRUE(queue->status().turns_full);
   auto refused = turns[3]->ended.get_future();
   const Ended full = await(refused);
   EXPECT_EQ(full.finish, Finish::failed);
@@ -789,6 +790,8 @@ TEST_F(Queue, TurnsTakeInteractivePlacesAndLeaveNoRow) {
   EXPECT_EQ(await(done).finish, Finish::end_token);
   EXPECT_EQ(turns[0]->text, "hi");
   generator.run(2);  // the one that waited
+  nudge();
+  EXPECT_FALSE(queue->status().turns_full);
   queue->cancel_turn(calls[2]);
   auto cancelled = turns[2]->ended.get_future();
   EXPECT_EQ(await(cancelled).finish, Finish::cancelled);
