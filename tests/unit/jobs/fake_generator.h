@@ -44,6 +44,18 @@ class FakeGenerator : public Generator {
     }
     done(planner(request));
   }
+  void plan_within(double seconds, GenerationRequest request, PlanDone done) override {
+    {
+      const std::lock_guard lock(mutex_);
+      planned_within_.push_back(seconds);
+    }
+    plan(std::move(request), std::move(done));
+  }
+  /// How long each caller of plan_within() waits.
+  std::vector<double> planned_within() {
+    const std::lock_guard lock(mutex_);
+    return planned_within_;
+  }
   void tokenize(std::string, bool,
                 std::function<void(Result<std::vector<std::int32_t>>)> done) override {
     done(std::vector<std::int32_t>{});
@@ -181,6 +193,7 @@ class FakeGenerator : public Generator {
   std::vector<GenerationId> cancels_, answers_;
   std::vector<PlanDone> held_;
   std::size_t plans_ = 0;
+  std::vector<double> planned_within_;
   GeneratorState state_ = GeneratorState::ready;
   std::string reason_;
   std::string model_ = "fake";

@@ -552,6 +552,8 @@ TEST_F(Queue, APlanThatNeverComesDoesNotHoldTheSubmit) {
   queue->submit(*parse_job_spec(batch()),
                 [promise](Result<Submitted> r) { promise->set_value(r); });
   generator.wait_held_plans(1);
+  // Whoever is to count it knows for how long.
+  EXPECT_EQ(generator.planned_within(), std::vector{options.plan_timeout_ms / 1000.0});
   advance(options.plan_timeout_ms);
   auto submitted = await(future);
   ASSERT_TRUE(submitted);
