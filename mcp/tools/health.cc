@@ -23,9 +23,10 @@ constexpr std::array<Argument, 1> kArguments{{{.name = "probe", .kind = Argument
 
 constexpr int kTimeoutMs = 5'000;
 
-std::string degraded_words(const json::object& health) {
-  const json::value* list = health.if_contains("degraded");
-  if (!list || !list->is_array() || list->get_array().empty()) return "no";
+/// The words in the list under `key`, joined.
+std::string list_words(const json::object& holder, std::string_view key) {
+  const json::value* list = holder.if_contains(key);
+  if (!list || !list->is_array()) return "";
   std::string words;
   for (const json::value& each : list->get_array()) {
     if (!words.empty()) words += ", ";
@@ -72,6 +73,45 @@ ToolResult down(const ToolContext& context, const Error& error) {
   return {std::move(text), std::move(health)};
 }
 
+/// "Speed: 8.1 tokens/s, usually 12.4.", as far as either was measured.
+std::string speed_words(const json::object& engine) {
+  const double now = number_of(engine, "tokens_per_s");
+  const double usual = number_of(engine, "usual_tokens_per_s");
+  if (now <= 0 && usual <= 0) return "";
+  if (usual <= 0) return fmt::format("Speed: {:.1f} tokens/s.\n", now);
+  if (now <= 0) return fmt::format("Speed: usually {:.1f} tokens/s.\n", usual);
+  return fmt::format("Speed: {:.1f} tokens/s, usually {:.1f}.\n", now, usual);
+}
+
+std::string engine_words(const json::object& engine) {
+  if (engine.empty()) return "";
+  std::string words = fmt::format("Engine: {}, {} restarts", text_of(engine, "device"),
+                                  whole_of(engine, "restarts"));
+  if (const std::int64_t pid = whole_of(engine, "pid"); pid > 0)
+    words += fmt::format(", process {}, up {:.0f} s", pid, number_of(engine, "uptime_s"));
+  if (const std::string last = text_of(engine, "last_error"); !last.empty())
+    words += ", last error: " + last;
+  return words + ".\n";
+}
+
+/// The database and the TCP door: what a daemon tells those it trusts.
+std::string daemon_words(const json::object& health) {
+  std::string words;
+  if (const json::object& store = object_of(health, "store"); !store.empty())
+    words +=
+        fmt::format("Store: {}, {} bytes free.\n", flag_of(store, "ok") ? "ok" : "refuses to write",
+                    whole_of(store, "free_bytes"));
+  if (const json::object& tcp = object_of(health, "tcp"); !tcp.empty()) {
+    std::string addresses = list_words(tcp, "addresses");
+    const std::string reason = text_of(tcp, "reason");
+    if (addresses.empty()) addresses = "none";
+    words += fmt::format("TCP: {}{}.\n", addresses, reason.empty() ? "" : "; " + reason);
+  }
+  if (has_field(health, "uptime_s"))
+    words += fmt::format("Up: {:.0f} s.\n", number_of(health, "uptime_s"));
+  return words;
+}
+
 ToolResult run(const ToolContext& context, ToolCall& call) {
   auto answer = context.daemon.health(kTimeoutMs, &call.interrupt);
   if (!answer) return down(context, answer.error());
@@ -85,15 +125,17 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   std::string text = fmt::format("State: {}", state);
   if (const std::string reason = text_of(health, "reason"); !reason.empty())
     text += fmt::format(" ({})", reason);
-  text += fmt::format(". Degraded: {}.\n", degraded_words(health));
+  const std::string degraded = list_words(health, "degraded");
+  text += fmt::format(". Degraded: {}.\n", degraded.empty() ? "no" : degraded);
+  text += speed_words(engine);
   const std::string path = text_of(model, "path");
-  text += fmt::format("Model: {}, window {} tokens{}.\n", text_of(model, "id"),
-                      whole_of(model, "n_ctx"), path.empty() ? "" : ", " + path);
+  text += fmt::format("Model: {} ({}), window {} tokens{}.\n", text_of(model, "id"),
+                      text_of(model, "class"), whole_of(model, "n_ctx"),
+                      path.empty() ? "" : ", " + path);
   text += fmt::format("Queue: {} running, {} asks and {} batch jobs waiting, at most {}.\n",
                       whole_of(queue, "running"), whole_of(queue, "ask"), whole_of(queue, "batch"),
                       whole_of(queue, "limit"));
-  text += fmt::format("Engine: {}, {} restarts.\n", text_of(engine, "device"),
-                      whole_of(engine, "restarts"));
+  text += engine_words(engine) + daemon_words(health);
   health["versions"] = json::object{{"ponderd", text_of(health, "version")},
                                     {"build", text_of(health, "build")},
                                     {"ponder_mcp", context.version}};

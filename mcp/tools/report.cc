@@ -120,6 +120,32 @@ std::string call_words(std::string_view tool, const json::object& arguments) {
   return fmt::format("{} {}", tool, to_json(arguments));
 }
 
+/// What the envelope knows beside what describe() and the status line say in words. A no says as
+/// much as being left out.
+std::string other_facts(const json::object& envelope) {
+  constexpr std::array<std::string_view, 17> kSaid{
+      "job_id",        "state",         "reason", "phase", "waiting_for", "label",
+      "position",      "prefill_done",  "eta_s",  "next",  "effort",      "tokens",
+      "prefill_total", "forced_answer", "run_s",  "note",  "answer"};
+  std::string facts;
+  const auto add = [&facts](std::string_view name, const json::value& value) {
+    if (value.is_null() || value == json::value(false)) return;
+    facts += fmt::format("{}{} {}", facts.empty() ? "" : ", ", name, to_json(value));
+  };
+  for (const auto& [key, value] : envelope) {
+    const std::string_view name(key.data(), key.size());
+    if (name == "error") {
+      const json::object& error = object_of(envelope, "error");
+      if (has_field(error, "code")) add("error.code", error.at("code"));
+    } else if (std::find(kSaid.begin(), kSaid.end(), name) == kSaid.end()) {
+      add(name, value);
+    }
+  }
+  if (const json::object& tokens = object_of(envelope, "tokens"); has_field(tokens, "reserved"))
+    add("tokens.reserved", tokens.at("reserved"));
+  return facts.empty() ? "" : "Also known: " + facts + ".\n";
+}
+
 void put_note(json::object& holder, const std::string& note) {
   std::string whole = text_of(holder, "note");
   add_note(whole, note);
@@ -317,10 +343,13 @@ std::string describe(const json::object& envelope) {
         fmt::format("Expected to end in {} (half of such jobs), {} (nine of ten).\n",
                     duration_words(number_of(eta, "p50")), duration_words(number_of(eta, "p90")));
   if (const std::string state = text_of(envelope, "state"); is_terminal(state)) {
-    if (const std::string message = text_of(object_of(envelope, "error"), "message");
-        !message.empty())
+    const json::object& error = object_of(envelope, "error");
+    if (const std::string message = text_of(error, "message"); !message.empty())
       text += with_dot(message) + "\n";
+    if (const std::string hint = text_of(error, "hint"); !hint.empty())
+      text += "To mend it: " + with_dot(hint) + "\n";
   }
+  text += other_facts(envelope);
   if (const std::string next = next_in_words(envelope); !next.empty()) text += next + "\n";
   return text;
 }

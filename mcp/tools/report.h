@@ -46,7 +46,8 @@ void set_model(const ToolContext& context, ToolCall& call, std::span<json::objec
 void set_next(const ToolContext& context, json::object& envelope);
 /// `next` in words: "Next call: status {...}; or in a shell: ponder wait ID".
 std::string next_in_words(const json::object& envelope);
-/// What the job's state is, where it stands in the queue or in its work, in a few lines.
+/// What the job's state is, where it stands in the queue or in its work, in a few lines, and in one
+/// more what else the envelope knows: a client may show its model the text alone.
 std::string describe(const json::object& envelope);
 
 /// The answer of a completed job, from `offset`; or why there is none, as an error with the

@@ -89,6 +89,8 @@ ToolResult other_part(const ToolContext& context, ToolCall& call, json::object j
   if (part == "partial" && state != "completed")
     head += fmt::format("[not a whole answer: the job {} {}]\n",
                         is_terminal(state) ? "ended" : "is", state);
+  if (!is_terminal(state) && page->next_offset < 0)
+    head += fmt::format("[{}]\n", next_in_words(job));
   return job_result(head + page->text, std::move(job), note);
 }
 

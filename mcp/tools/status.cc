@@ -68,7 +68,10 @@ ToolResult several(const ToolContext& context, ToolCall& call, std::vector<json:
     set_next(context, job);
     const std::string label = text_of(job, "label");
     const std::string shown = label.empty() ? text_of(job, "preview") : label;
-    text += fmt::format("{}; created {}{}\n", status_line(job), text_of(job, "created_at"),
+    const std::int64_t position = whole_of(job, "position");
+    text += fmt::format("{}{}; created {}{}\n", status_line(job),
+                        position > 0 ? fmt::format("; position {}", position) : "",
+                        text_of(job, "created_at"),
                         shown.empty() ? "" : fmt::format("; \"{}\"", shown));
   }
   if (!jobs.empty())

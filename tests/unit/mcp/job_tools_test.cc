@@ -27,6 +27,34 @@ TEST_F(ToolsTest, StatusOfOneJobIsItsEnvelopeWithoutTexts) {
   EXPECT_THAT(r.text, HasSubstr("Next call: status"));
 }
 
+TEST_F(ToolsTest, TheTextOfAJobLeavesOutNothingOfItsEnvelope) {
+  FakeJob j = job(1, "failed");
+  json::object& e = j.envelope;
+  e["reason"] = "engine_error";
+  e["workspace"] = "/w/project";
+  e["queue_s"] = 1.5;
+  e["tokens_per_s"] = 12.25;
+  e["cache"] = json::object{{"path", "radix"}};
+  e["model"] = "pebble";
+  e["parent_id"] = id_of(7);
+  e["attempt"] = 2;
+  e["pinned"] = true;
+  e["truncated"] = false;
+  e["error"] = json::object{
+      {"code", "engine_error"}, {"message", "the engine broke"}, {"hint", "run ponder doctor"}};
+  daemon_.put(j);
+  for (const char* tool : {"status", "cancel"}) {
+    const std::string said = good(tool, {{"job_id", id_of(1)}}).text;
+    for (const std::string part :
+         {"workspace \"/w/project\"", "queue_s 1.5", "tokens_per_s 12.25", "{\"path\":\"radix\"}",
+          "model \"pebble\"", "attempt 2", "pinned true", "the engine broke", "run ponder doctor",
+          "created_at", "reasoning_chars 90", "tokens.reserved 100"})
+      EXPECT_THAT(said, HasSubstr(part)) << tool;
+    EXPECT_THAT(said, HasSubstr("parent_id \"" + id_of(7)));
+    EXPECT_THAT(said, Not(HasSubstr("truncated"))) << "a no";
+  }
+}
+
 TEST_F(ToolsTest, StatusOfAKnownJobIsNeverAnError) {
   for (const char* state : {"queued", "running", "completed", "incomplete", "failed", "cancelled",
                             "interrupted", "expired"}) {
@@ -115,8 +143,11 @@ TEST_F(ToolsTest, StatusWithoutIdsListsThisWorkspaceUnlessAllAreWanted) {
   EXPECT_TRUE(none.structured.at("jobs").as_array().empty());
   EXPECT_THAT(none.text, EndsWith("0 jobs"));
   daemon_.put(job(1, "completed"));
-  daemon_.put(job(2, "running"));
+  FakeJob waiting = job(2, "queued");
+  waiting.envelope["position"] = 4;
+  daemon_.put(waiting);
   const ToolResult some = good("status", {});
+  EXPECT_THAT(some.text, HasSubstr("position 4"));
   EXPECT_EQ(some.structured.at("jobs").at(0).at("job_id").as_string(), id_of(2));
   EXPECT_THAT(daemon_.last("GET", "/v1/jobs?").target, HasSubstr("&workspace=%2F"));
   good("status", {{"all_workspaces", true}});
@@ -247,6 +278,10 @@ TEST_F(ToolsTest, ResultReadsReasoningAndPartialOfAnyJob) {
   EXPECT_EQ(text(r.structured, "text"), "thou");
   EXPECT_THAT(r.text, HasSubstr(R"("offset":4,"part":"reasoning")"));
   EXPECT_EQ(whole_of(r.structured, "next_offset"), 4);
+  daemon_.put(job(1, "running", "half"));
+  EXPECT_THAT(good("result", {{"job_id", id_of(1)}, {"part", "partial"}}).text,
+              HasSubstr("[Next call: status "))
+      << "as the other half says";
 }
 
 TEST_F(ToolsTest, AnOffsetBehindTheEndSaysSo) {
@@ -296,8 +331,18 @@ json::object healthy() {
       {"degraded", json::array{"slow"}},
       {"model",
        json::object{{"id", "pebble"}, {"class", "demo"}, {"path", "/m.gguf"}, {"n_ctx", 32768}}},
-      {"engine", json::object{{"pid", 1}, {"device", "cpu"}, {"restarts", 0}}},
+      {"engine", json::object{{"pid", 4711},
+                              {"device", "cpu"},
+                              {"restarts", 3},
+                              {"last_error", "it was killed"},
+                              {"uptime_s", 77.0},
+                              {"tokens_per_s", 4.1},
+                              {"usual_tokens_per_s", 12.6}}},
       {"queue", json::object{{"running", 1}, {"ask", 0}, {"batch", 2}, {"limit", 1000}}},
+      {"store", json::object{{"ok", false}, {"free_bytes", 54321}}},
+      {"tcp",
+       json::object{{"addresses", json::array{"127.0.0.1:7663"}}, {"reason", "one is taken"}}},
+      {"uptime_s", 88.0},
       {"version", "0.1.0"},
       {"build", "abc"}};
 }
@@ -305,12 +350,40 @@ json::object healthy() {
 TEST_F(ToolsTest, HealthSaysAllOfItAndHowToInstallARealModel) {
   daemon_.health_document = healthy();
   const ToolResult r = good("health", {});
-  for (const char* part :
-       {"State: busy", "slow", "pebble", "32768", "1 running", "2 batch", "0.1.0", "abc", "1.2.3",
-        "not for real work", "/bin/ponderd --home /h --detach --model"})
+  for (const char* part : {"State: busy",
+                           "slow",
+                           "pebble",
+                           "32768",
+                           "1 running",
+                           "2 batch",
+                           "0.1.0",
+                           "abc",
+                           "1.2.3",
+                           "not for real work",
+                           "/bin/ponderd --home /h --detach --model",
+                           "(demo)",
+                           "process 4711",
+                           "3 restarts",
+                           "up 77 s",
+                           "last error: it was killed",
+                           "4.1 tokens/s, usually 12.6",
+                           "refuses to write, 54321 bytes",
+                           "127.0.0.1:7663; one is taken",
+                           "Up: 88 s"})
     EXPECT_THAT(r.text, HasSubstr(part));
   EXPECT_EQ(text(r.structured, "state"), "busy");
   EXPECT_TRUE(daemon_.requests().empty());
+}
+
+TEST_F(ToolsTest, HealthSaysOfSpeedsWhatWasMeasured) {
+  daemon_.health_document = healthy();
+  json::object& engine = daemon_.health_document["engine"].as_object();
+  engine["usual_tokens_per_s"] = nullptr;
+  EXPECT_THAT(good("health", {}).text, HasSubstr("Speed: 4.1 tokens/s.\n"));
+  engine["tokens_per_s"] = nullptr;
+  EXPECT_THAT(good("health", {}).text, Not(HasSubstr("Speed")));
+  engine["usual_tokens_per_s"] = 12.6;
+  EXPECT_THAT(good("health", {}).text, HasSubstr("Speed: usually 12.6 tokens/s.\n"));
 }
 
 TEST_F(ToolsTest, HealthProbeGeneratesOneToken) {
