@@ -82,6 +82,10 @@ std::vector<std::string> health_lines(const json::object& health) {
         number_at(health, "queue.ask").value_or(0) + number_at(health, "queue.batch").value_or(0)));
   if (const std::string degraded = words_at(health, "degraded"); !degraded.empty())
     facts.push_back("degraded: " + degraded);
+  const auto speed = number_at(health, "engine.tokens_per_s");
+  const auto usual = number_at(health, "engine.usual_tokens_per_s");
+  if (speed) facts.push_back(fmt::format("{:.1f} tokens/s", *speed));
+  if (usual) facts.push_back(fmt::format("usually {:.1f} tokens/s", *usual));
   const std::string known = fmt::format("{}", fmt::join(facts, ", "));
 
   const std::string first = text_at(health, "state");

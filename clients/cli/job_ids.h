@@ -33,7 +33,7 @@ Result<json::object> get_job(client::DaemonClient& daemon, const std::string& id
 
 // What mark_as_told() may take where somebody counts the seconds, and where somebody pressed
 // Ctrl-C.
-constexpr int kTimedOutMs = 200;
+constexpr int kTimedOutMs = 500;
 constexpr int kInterruptedMs = 2'000;
 /// The caller is told these ids and may come back for the jobs, so the daemon keeps those that are
 /// asks as it keeps submitted ones. Best effort within `timeout_ms` in all: neither Ctrl-C nor a

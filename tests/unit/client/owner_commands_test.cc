@@ -28,6 +28,15 @@ TEST_F(HealthTest, IsOneInteger) {
   }
 }
 
+TEST_F(HealthTest, WhatIsSlowIsSaidWithItsSpeedAndTheUsualOne) {
+  on("GET /health", 200,
+     json::object{{"state", "busy"},
+                  {"degraded", json::array{"slow"}},
+                  {"engine", {{"tokens_per_s", 4.12}, {"usual_tokens_per_s", 12.6}}}});
+  EXPECT_EQ(run_ponder({"health"}).out,
+            "busy: degraded: slow, 4.1 tokens/s, usually 12.6 tokens/s\n");
+}
+
 TEST_F(HealthTest, AReasonAndWhatToDoHaveALineEach) {
   on("GET /health", 503,
      json::object{{"state", "failed"},
