@@ -491,7 +491,9 @@ def ends(home, work):
             server.process.send_signal(number)
         code = server.process.wait(10)
         took = time.monotonic() - began
-        check(took < 0.4, f"{number}: gone within 100 ms (and the machine's noise): {took:.3f} s")
+        # 100 ms are promised and held against by process_test.cc; here, beside a daemon that works, it must not
+        # be the wait, of 45 s, that ends it.
+        check(took < 5, f"{number}: gone at once: {took:.3f} s")
         check(code == 0, f"{number}: exit {code}")
         check(other.job("status", job_id=found[0]["job_id"])[0]["state"] in ("running", "queued"), "the job goes on")
         check(waits, "a wait was under way")

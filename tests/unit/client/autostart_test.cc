@@ -43,6 +43,15 @@ class AutostartTest : public testing::Test {
     const std::string text = read_file(home() + "/" + name);
     return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
   }
+  /// Waits until there is a line in it; false after twenty seconds.
+  bool has_line(const std::string& name) const {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (lines_of(name) == 0) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
   TempDir dir_;
 };
 
@@ -180,10 +189,8 @@ TEST_F(AutostartTest, AHolderOfTheLockThatIsGoingIsWaitedFor) {
   const std::string pid = std::to_string(::getpid()) + "\n";
   ASSERT_EQ(::write(lock.get(), pid.data(), pid.size()), static_cast<ssize_t>(pid.size()));
   Running client(ponder({"start"}));
-  while (lines_of("starts") == 0)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  while (lines_of("refused") == 0)  // it has found the lock taken
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_TRUE(has_line("starts"));
+  ASSERT_TRUE(has_line("refused"));  // it has found the lock taken
   lock.reset();
   const Ended ended = client.wait();
   EXPECT_EQ(ended.exit_code, 0) << ended.err;

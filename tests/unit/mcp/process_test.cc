@@ -8,11 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,18 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 constexpr auto kExitBound = std::chrono::milliseconds(100);
+constexpr auto kHandshakeBound = std::chrono::milliseconds(500);
+
+/// `measured` is made again where it took longer than `bound`: a busy machine holds up a program
+/// now and then, one that is slow by itself is slow each time.
+void expect_within(Clock::duration bound, const std::function<Clock::duration()>& measured,
+                   const std::string& what) {
+  constexpr int kTries = 6;
+  auto least = Clock::duration::max();
+  for (int tries = 0; tries < kTries && least > bound; ++tries)
+    least = std::min(least, measured());
+  EXPECT_LE(least, bound) << what;
+}
 
 std::string request(int id, const std::string& method, const std::string& params = "{}") {
   return R"({"jsonrpc":"2.0","id":)" + std::to_string(id) + R"(,"method":")" + method +
@@ -136,55 +150,67 @@ class HangingDaemon {
 };
 
 TEST(McpProgram, AnswersTheHandshakeWithoutADaemonInMilliseconds) {
+  const auto handshake = [] {
+    const auto began = Clock::now();
+    Program program({"--home", "/nonexistent/ponder", "--no-start"});
+    program.send(request(1, "initialize", R"({"protocolVersion":"2025-11-25"})") +
+                 request(2, "tools/list"));
+    EXPECT_TRUE(program.answer().contains("result"));
+    EXPECT_EQ(program.answer().at("result").at("tools").as_array().size(), 6u);
+    const auto took = Clock::now() - began;
+    program.send(request(3, "tools/call", R"({"name":"health"})"));
+    EXPECT_EQ(program.answer().at("result").at("structuredContent").at("state").as_string(),
+              "down");
+    program.send(request(4, "tools/call", R"({"name":"ask","arguments":{"question":"x"}})"));
+    EXPECT_TRUE(program.answer().at("result").at("isError").as_bool());
+    program.close_stdin();
+    EXPECT_EQ(program.wait(), 0);
+    return took;
+  };
+  expect_within(kHandshakeBound, handshake, "the handshake");
+}
+
+/// Ends the program as its client does (0: by closing its input) and returns how long it took.
+Clock::duration time_to_end(Program& program, int number, int* status) {
   const auto began = Clock::now();
-  Program program({"--home", "/nonexistent/ponder", "--no-start"});
-  program.send(request(1, "initialize", R"({"protocolVersion":"2025-11-25"})") +
-               request(2, "tools/list"));
-  EXPECT_TRUE(program.answer().contains("result"));
-  EXPECT_EQ(program.answer().at("result").at("tools").as_array().size(), 6u);
-  EXPECT_LT(Clock::now() - began, std::chrono::milliseconds(500));
-  program.send(request(3, "tools/call", R"({"name":"health"})"));
-  EXPECT_EQ(program.answer().at("result").at("structuredContent").at("state").as_string(), "down");
-  program.send(request(4, "tools/call", R"({"name":"ask","arguments":{"question":"x"}})"));
-  EXPECT_TRUE(program.answer().at("result").at("isError").as_bool());
-  program.close_stdin();
-  EXPECT_EQ(program.wait(), 0);
+  if (number == 0) {
+    program.close_stdin();
+  } else {
+    program.signal(number);
+  }
+  *status = program.wait();
+  return Clock::now() - began;
 }
 
 TEST(McpProgram, EndsAtOnceOnEndOfInputAndSignals) {
   for (const int number : {0, SIGINT, SIGTERM, SIGHUP}) {
-    Program program({"--home", "/nonexistent/ponder", "--no-start"});
-    program.send(request(1, "ping"));
-    program.answer();
-    const auto began = Clock::now();
-    if (number == 0) {
-      program.close_stdin();
-    } else {
-      program.signal(number);
-    }
-    const int status = program.wait();
-    EXPECT_LT(Clock::now() - began, kExitBound) << number;
-    EXPECT_TRUE(WIFEXITED(status)) << number;
-    EXPECT_EQ(WEXITSTATUS(status), 0) << number;
+    const auto end = [number] {
+      Program program({"--home", "/nonexistent/ponder", "--no-start"});
+      program.send(request(1, "ping"));
+      program.answer();
+      int status = 0;
+      const auto took = time_to_end(program, number, &status);
+      EXPECT_TRUE(WIFEXITED(status)) << number;
+      EXPECT_EQ(WEXITSTATUS(status), 0) << number;
+      return took;
+    };
+    expect_within(kExitBound, end, "signal " + std::to_string(number));
   }
 }
 
 TEST(McpProgram, EndsAtOnceInTheMiddleOfACall) {
   for (const int number : {0, SIGINT, SIGTERM}) {
-    HangingDaemon daemon;
-    Program program({"--home", daemon.home(), "--no-start"});
-    program.send(request(1, "tools/call", R"({"name":"ask","arguments":{"question":"x"}})"));
-    daemon.wait_for_client();
-    program.send(request(2, "ping"));
-    EXPECT_EQ(program.answer().at("id").as_int64(), 2) << "a call that hangs holds up nobody";
-    const auto began = Clock::now();
-    if (number == 0) {
-      program.close_stdin();
-    } else {
-      program.signal(number);
-    }
-    program.wait();
-    EXPECT_LT(Clock::now() - began, kExitBound) << number;
+    const auto end = [number] {
+      HangingDaemon daemon;
+      Program program({"--home", daemon.home(), "--no-start"});
+      program.send(request(1, "tools/call", R"({"name":"ask","arguments":{"question":"x"}})"));
+      daemon.wait_for_client();
+      program.send(request(2, "ping"));
+      EXPECT_EQ(program.answer().at("id").as_int64(), 2) << "a call that hangs holds up nobody";
+      int status = 0;
+      return time_to_end(program, number, &status);
+    };
+    expect_within(kExitBound, end, "signal " + std::to_string(number));
   }
 }
 
@@ -198,17 +224,18 @@ TEST(McpProgram, EndsWhenNobodyReadsItsAnswersAnyMore) {
 }
 
 TEST(McpProgram, EndsThoughAFullPipeHoldsItsAnswers) {
-  Program program({"--no-start", "--home", "/nonexistent/ponder"});
-  std::string many;
-  for (int i = 0; i < 40; ++i)
-    many += request(i, "tools/list");
-  program.send(many);  // some 280 KB of answers, four times what a pipe holds
-  pollfd p{-1, 0, 0};
-  ::poll(&p, 1, 50);  // lets it fill the pipe; if it has not, this test is only weaker
-  const auto began = Clock::now();
-  program.close_stdin();
-  program.wait();
-  EXPECT_LT(Clock::now() - began, kExitBound);
+  const auto end = [] {
+    Program program({"--no-start", "--home", "/nonexistent/ponder"});
+    std::string many;
+    for (int i = 0; i < 40; ++i)
+      many += request(i, "tools/list");
+    program.send(many);  // some 280 KB of answers, four times what a pipe holds
+    pollfd p{-1, 0, 0};
+    ::poll(&p, 1, 50);  // lets it fill the pipe; if it has not, this test is only weaker
+    int status = 0;
+    return time_to_end(program, 0, &status);
+  };
+  expect_within(kExitBound, end, "a full pipe");
 }
 
 TEST(McpProgram, AnswersEverythingThatCameBeforeTheEndOfInput) {
