@@ -378,6 +378,17 @@ def interrupted(home):
     expect(ponder("--home", home, "cancel", late["error"]["job_id"]), 0)
 
 
+def an_ask_that_was_left_outlives_the_daemon():
+    home = stub_home()
+    for effort in ("none", "low"):
+        task = f"[[stub tokens=40 think=10 rate=20 text=slow]] {effort}"
+        run = expect(ponder("--home", home, "ask", "--wait-s", "0.3", "--effort", effort, task), 124)
+        job = ONE_ID.search(run.err).group(0)
+        os.kill(int((home / "ponderd.lock").read_text().split()[0]), signal.SIGKILL)
+        expect(ponder("--home", home, "wait", job), 0, out=f"{job} completed\n")
+    end(home)
+
+
 def on_terminal(words, home):
     """What a terminal would get from `words`."""
     pid, master = pty.fork()
@@ -530,6 +541,7 @@ def main():
     stop_and_start()
     places()
     over_tcp()
+    an_ask_that_was_left_outlives_the_daemon()
     home = stub_home()
     work = pathlib.Path(tempfile.mkdtemp(dir=ROOM))
     for part in (lambda: usage_errors(home), lambda: texts(home, work), lambda: submits(home, work), lambda: going_on(home, work),
