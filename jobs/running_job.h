@@ -80,13 +80,13 @@ class RunningJob {
   std::optional<QueueThread::TimerId> flush_timer, deadline_timer, end_timer;
   std::int64_t last_progress_ms = 0;
   std::int64_t waits_since_ms = 0;  ///< steady; also before earlier attempts of this life
-  std::size_t refused_bytes = 0;  ///< unsaved when the disk refused them last; 0: it took them
+  std::size_t refused_bytes = 0;    ///< unsaved when the disk refused them last; 0: it took them
   std::int64_t synced_ms = 0;  ///< steady; all that was appended until then outlives a power cut
   std::optional<std::int64_t> trial_ends_ms;  ///< see QueueActor::on_trial()
   json::value schema;                         ///< null: none
   OnLimit on_limit = OnLimit::stop;
   std::uint64_t memory_bytes = 0;  ///< that it takes at most; 0: not known
-  std::int64_t may_yield_ms = 0;  ///< steady; until then it makes room for nobody
+  std::int64_t may_yield_ms = 0;   ///< steady; until then it makes room for nobody
 
  private:
   void write(Channel channel, std::string_view text, const std::vector<std::int32_t>& tokens,
