@@ -14,7 +14,8 @@ constexpr const char* kNotCounted = "the prompt was not counted: the engine is n
 /// What a refused plan means: the caller's fault, or nobody to ask.
 bool is_refusal(ErrorCode code) {
   return code == ErrorCode::context_length_exceeded || code == ErrorCode::bad_request ||
-         code == ErrorCode::too_large || code == ErrorCode::unsupported_media;
+         code == ErrorCode::too_large || code == ErrorCode::unsupported_media ||
+         code == ErrorCode::queue_full;  // too many prompts wait to be counted
 }
 
 Error about(std::string param, const std::string& id, ErrorCode code, std::string message,

@@ -42,7 +42,8 @@ struct WorkerOptions {
   bool stub = false;        ///< the scripted stub instead of a model
   double stall_s = 60;      ///< no event of a running generation for so long: replace the worker
   double load_wait_s = 60;  ///< how long a call waits for a worker that is loading
-  /// Of prompts that wait to be counted, for a worker that loads or is busy: beyond it queue_full.
+  /// Of prompts that wait to be counted, for a worker that loads or is busy: beyond it queue_full,
+  /// so that nothing is accepted uncounted because others send much.
   std::size_t max_call_bytes = 64u << 20;
   double load_limit_s = 1800;  ///< a load that takes longer hangs: failed, no more tries
   double pause_scale = 1;      ///< of the pauses between workers (worker_fault.cc); for tests

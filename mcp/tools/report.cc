@@ -129,7 +129,8 @@ std::string other_facts(const json::object& envelope) {
       "prefill_total", "forced_answer", "run_s",  "note",  "answer"};
   std::string facts;
   const auto add = [&facts](std::string_view name, const json::value& value) {
-    if (value.is_null() || value == json::value(false)) return;
+    if (value.is_null() || value == json::value(false) || value == json::value(json::array()))
+      return;
     facts += fmt::format("{}{} {}", facts.empty() ? "" : ", ", name, to_json(value));
   };
   for (const auto& [key, value] : envelope) {

@@ -497,6 +497,16 @@ TEST_F(Queue, ALiveTwinOfTheWorkspaceIsFoundUnlessForced) {
   EXPECT_NE(submit_id(batch()), "");
 }
 
+TEST_F(Queue, WhereTooManyPromptsWaitToBeCountedNoneIsAcceptedUncounted) {
+  generator.planner = [](const auto&) -> Result<PromptPlan> {
+    return fail(ErrorCode::queue_full, "too many prompts wait to be counted already");
+  };
+  open();
+  const auto refused = submit(batch());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::queue_full);
+}
+
 TEST_F(Queue, AFullQueueRefuses) {
   options.max_queued = 2;
   open();
