@@ -84,6 +84,7 @@ class EngineLoop {
   void unpin(Running& running);
   void checkpoint(Running& running);
   void finish(Running& running);
+  void spare(Running& running);
   bool free_memory();
 
   models::Model& model_;
@@ -95,6 +96,7 @@ class EngineLoop {
   DecodeStep step_;
   std::deque<std::shared_ptr<Turn>> waiting_;
   std::vector<std::unique_ptr<Running>> running_;  ///< the next one to prefill first
+  std::unique_ptr<models::SequenceState> spare_;   ///< memory for the next turn; cleared
   double prefill_per_s_ = 0;                       ///< of the last slice
 };
 

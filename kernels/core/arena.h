@@ -19,7 +19,9 @@ class Arena {
 
   Arena() = default;
   /// out_of_memory if the kernel refuses. Pages are touched, and so counted, only when written.
-  static Result<Arena> make(std::size_t bytes);
+  /// `short_lived`: without 2 MiB pages. To fill 5 MiB of those, fresh from the kernel, took 0.5 or
+  /// 9 ms, as the kernel had some ready or not; of small ones always 1.4 ms (Zen 4, virtual).
+  static Result<Arena> make(std::size_t bytes, bool short_lived = false);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
   ~Arena();

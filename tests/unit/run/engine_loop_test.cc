@@ -173,6 +173,19 @@ TEST_F(Loop, ATurnGoesOnWhereTheLastOneEnded) {
   EXPECT_EQ(two.prefill.back().total, 350);
 }
 
+TEST_F(Loop, ATurnTakesTheMemoryOfTheLastOneAndNothingElseOfIt) {
+  make(with_store(0, 0));
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const Ask ask{talk(i, 300)};
+    EXPECT_EQ(run(ask).tokens(), plain(ask));
+  }
+  EXPECT_EQ(model->sequences, 1);
+  start({talk(4, 10)});
+  start({talk(5, 10)});
+  finish();
+  EXPECT_EQ(model->sequences, 2);  // two at once
+}
+
 TEST_F(Loop, WhatIsDivergedFromIsSaid) {
   make();
   run({talk(1, 300)});

@@ -86,6 +86,7 @@ void fill(std::span<float> row, std::uint64_t hash, std::int32_t often) {
 }  // namespace
 
 std::unique_ptr<models::SequenceState> FakeModel::new_sequence() const {
+  ++sequences;
   return std::make_unique<FakeSequence>();
 }
 

@@ -55,6 +55,7 @@ class FakeModel final : public models::Model {
   FakeOptions options;
   std::int64_t rows_read = 0;  ///< of all forward() calls
   std::int64_t steps = 0;      ///< forward() calls
+  mutable int sequences = 0;   ///< new_sequence() calls
   std::size_t most_parts = 0;  ///< of one forward()
   double seconds = 0;          ///< its own clock: a test's drafts and slices are the same each time
   std::vector<std::int64_t> slices;  ///< rows of the last part of each step, if without trial
