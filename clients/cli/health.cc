@@ -16,18 +16,6 @@ struct Options {
   bool probe = false;
 };
 
-/// Says how long one token through the whole engine took, or what went wrong.
-json::object probe(client::DaemonClient& daemon, client::Interrupt& interrupt) {
-  const json::value body = client::probe_request();
-  const std::int64_t began_ms = system_clock().steady_ms();
-  const auto answer =
-      daemon.call("POST", client::kProbeTarget, &body, client::kProbeTimeoutMs, &interrupt);
-  const double seconds = static_cast<double>(system_clock().steady_ms() - began_ms) / 1000;
-  json::object report{{"ok", answer.has_value()}, {"seconds", seconds}, {"error", nullptr}};
-  if (!answer) report["error"] = answer.error().message;
-  return report;
-}
-
 int health(Context& context, const Options& options) {
   auto daemon = context.daemon(Start::never);
   if (!daemon) return context.failed(daemon.error());
@@ -36,7 +24,11 @@ int health(Context& context, const Options& options) {
   std::vector<std::string> lines = health_lines(*health);
   int exit_code = exit_code_of_health(*health, options.strict);
   if (options.probe) {
-    const json::object report = probe(*daemon, context.interrupt());
+    const json::object report = client::probe(
+        [&](const char* target, const json::value& body, int timeout_ms) {
+          return daemon->call("POST", target, &body, timeout_ms, &context.interrupt());
+        },
+        system_clock());
     if (context.interrupt().triggered())
       return context.failed({ErrorCode::cancelled, "interrupted", {}});
     const bool ok = true_at(report, "ok");

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "clients/cli/envelope.h"
+#include "clients/cpp/job_look.h"
 #include "engine/base/clock.h"
 #include "engine/base/ids.h"
 
@@ -40,13 +41,8 @@ std::string job_target(const std::string& id, const std::string& rest) {
 
 Result<json::object> get_job(client::DaemonClient& daemon, const std::string& id, double wait_s,
                              client::Interrupt* interrupt, const json::object* seen) {
-  std::string query = wait_s > 0 ? fmt::format("?wait_s={:g}", wait_s) : std::string();
-  if (seen && wait_s > 0) {
-    const std::string phase = text_at(*seen, "phase");
-    query += "&seen=" + text_at(*seen, "state") + (phase.empty() ? "" : ":" + phase);
-  }
-  return object_of(daemon.call("GET", job_target(id, query), nullptr,
-                               kPromptlyMs + static_cast<int>(wait_s * 1000), interrupt));
+  return object_of(daemon.call("GET", client::look_target(id, {.wait_s = wait_s, .seen = seen}),
+                               nullptr, kPromptlyMs + static_cast<int>(wait_s * 1000), interrupt));
 }
 
 void mark_as_told(client::DaemonClient& daemon, const std::vector<std::string>& ids,
@@ -55,7 +51,8 @@ void mark_as_told(client::DaemonClient& daemon, const std::vector<std::string>& 
   for (const std::string& id : ids) {
     const std::int64_t left_ms = until_ms - system_clock().steady_ms();
     if (left_ms <= 0) return;
-    (void)daemon.call("GET", job_target(id, "?told=true"), nullptr, static_cast<int>(left_ms));
+    (void)daemon.call("GET", client::look_target(id, {.told = true}), nullptr,
+                      static_cast<int>(left_ms));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "clients/cli/envelope.h"
 #include "clients/cli/health_document.h"
 #include "clients/cli/job_ids.h"
+#include "clients/cpp/job_look.h"
 #include "engine/base/clock.h"
 
 namespace ponder::cli {
@@ -79,11 +80,6 @@ int job_status(Context& context, client::DaemonClient& daemon, const Options& op
   return exit_code_of_state(text_at(*job, "state"));
 }
 
-bool has_moved(const json::object& before, const json::object& now) {
-  return text_at(before, "state") != text_at(now, "state") ||
-         text_at(before, "phase") != text_at(now, "phase");
-}
-
 /// Looks at the jobs until one of them has moved or the wait is over. One request waits, for up to
 /// a second, on the first job that can still move; the others are looked at in between.
 Result<void> wait_for_a_move(client::DaemonClient& daemon, std::vector<json::object>& jobs,
@@ -99,7 +95,7 @@ Result<void> wait_for_a_move(client::DaemonClient& daemon, std::vector<json::obj
       const double this_s = waited ? 0 : std::min(left_ms / 1000, 1.0);
       waited = true;
       TRY(json::object now, get_job(daemon, text_at(job, "job_id"), this_s, &interrupt, &job));
-      moved = moved || has_moved(job, now);
+      moved = moved || client::has_moved(job, now);
       job = std::move(now);
     }
     if (!waited) return {};

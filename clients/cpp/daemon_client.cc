@@ -150,8 +150,8 @@ Result<void> read_response(Connection& connection, ResponseReader& reader, bool 
   return {};
 }
 
-/// Whether sending the request once more cannot do a thing twice, nor wait twice. A job without a key
-/// may have been made and have ended meanwhile, and would then be made again.
+/// Whether sending the request once more cannot do a thing twice, nor wait twice. A job without a
+/// key may have been made and have ended meanwhile, and would then be made again.
 bool may_repeat(std::string_view target, const json::value* body) {
   if (target.find("wait_s=") != target.npos) return false;
   if (target != "/v1/jobs" || !body || !body->is_object()) return true;

@@ -1,20 +1,18 @@
 #pragma once
 // The smallest turn there is, which shows that the whole engine works.
-#include "engine/base/json.h"
+#include <functional>
+
+#include "clients/cpp/daemon_client.h"
+#include "engine/base/clock.h"
 
 namespace ponder::client {
 
-/// POST it to kProbeTarget; it may wait for a model that is being loaded, but not for long.
-constexpr const char* kProbeTarget = "/v1/chat/completions";
-constexpr int kProbeTimeoutMs = 30'000;
+/// A POST of `body` to `target`, bounded by `timeout_ms`.
+using Post =
+    std::function<Result<Response>(const char* target, const json::value& body, int timeout_ms)>;
 
-inline json::value probe_request() {
-  return json::object{
-      {"model", "probe"},
-      {"messages", json::array{json::object{{"role", "user"}, {"content", "Say OK."}}}},
-      {"max_tokens", 1},
-      {"reasoning_effort", "none"},
-      {"stream", false}};
-}
+/// One token through the whole engine: {"ok", "seconds", "error"}, the error null or what went
+/// wrong. It may wait for a model that is being loaded, but not for long.
+json::object probe(const Post& post, const Clock& clock);
 
 }  // namespace ponder::client

@@ -43,18 +43,6 @@ std::string install_words(const ToolContext& context) {
       context.config_file, context.ponder, context.ponder, context.ponder, context.ponderd);
 }
 
-/// One token through the whole engine; says how long it took or what went wrong.
-json::object probe(const ToolContext& context, ToolCall& call) {
-  const json::value body = client::probe_request();
-  const std::int64_t began_ms = context.clock.steady_ms();
-  const auto answer = context.daemon.call("POST", client::kProbeTarget, &body,
-                                          client::kProbeTimeoutMs, &call.interrupt);
-  const double seconds = static_cast<double>(context.clock.steady_ms() - began_ms) / 1000;
-  json::object report{{"ok", answer.has_value()}, {"seconds", seconds}, {"error", nullptr}};
-  if (!answer) report["error"] = answer.error().message;
-  return report;
-}
-
 ToolResult down(const ToolContext& context, const Error& error) {
   json::object health{{"state", "down"}, {"reason", error.message}, {"degraded", json::array{}}};
   for (const char* unknown :
@@ -142,7 +130,11 @@ ToolResult run(const ToolContext& context, ToolCall& call) {
   text += fmt::format("Versions: ponderd {} ({}), ponder-mcp {}.\n", text_of(health, "version"),
                       text_of(health, "build"), context.version);
   if (flag_argument(call.arguments, "probe")) {
-    json::object report = probe(context, call);
+    json::object report = client::probe(
+        [&](const char* target, const json::value& body, int timeout_ms) {
+          return context.daemon.call("POST", target, &body, timeout_ms, &call.interrupt);
+        },
+        context.clock);
     text += flag_of(report, "ok")
                 ? fmt::format("Probe: one token in {:.2f} s.\n", number_of(report, "seconds"))
                 : fmt::format("Probe failed: {}\n", text_of(report, "error"));

@@ -104,24 +104,11 @@ Result<json::object> post_job(const ToolContext& context, ToolCall& call, json::
 }
 
 Result<json::object> get_job(const ToolContext& context, client::Interrupt* interrupt,
-                             std::string_view id, const Look& look) {
-  std::string target = fmt::format("/v1/jobs/{}", id);
-  auto add = [&target, lead = '?'](const std::string& parameter) mutable {
-    target += lead + parameter;
-    lead = '&';
-  };
+                             std::string_view id, const client::JobLook& look) {
   int timeout_ms = look.told ? kTellTimeoutMs : kCallTimeoutMs;
-  if (look.wait_s > 0) {
-    add(fmt::format("wait_s={:.3f}", look.wait_s));
-    timeout_ms = static_cast<int>(std::ceil(look.wait_s * 1000)) + kAfterWaitMs;
-  }
-  if (look.seen) {
-    const std::string phase = text_of(*look.seen, "phase");
-    add("seen=" + text_of(*look.seen, "state") + (phase.empty() ? "" : ":" + phase));
-  }
-  if (look.told) add("told=true");
-  TRY(json::object envelope,
-      body_object(context.daemon.call("GET", target, nullptr, timeout_ms, interrupt)));
+  if (look.wait_s > 0) timeout_ms = static_cast<int>(std::ceil(look.wait_s * 1000)) + kAfterWaitMs;
+  TRY(json::object envelope, body_object(context.daemon.call("GET", client::look_target(id, look),
+                                                             nullptr, timeout_ms, interrupt)));
   envelope["answer"] = nullptr;
   return envelope;
 }
@@ -155,7 +142,7 @@ Result<json::object> wait_for_job(const ToolContext& context, ToolCall& call, js
     losses.over();
     // The daemon answers early only when something moved; if nothing did, do not spin on it.
     const bool early = context.clock.steady_ms() - began_ms < kRetryPauseMs;
-    if (early && !has_moved(job, *now)) pause(kRetryPauseMs, call.interrupt);
+    if (early && !client::has_moved(job, *now)) pause(kRetryPauseMs, call.interrupt);
     job = std::move(*now);
   }
   if (is_terminal(text_of(job, "state"))) return job;
@@ -182,7 +169,7 @@ Result<std::vector<json::object>> wait_for_any(const ToolContext& context, ToolC
       if (!live(before[i])) continue;
       const double left_s = static_cast<double>(deadline_ms - context.clock.steady_ms()) / 1000;
       if (left_s <= 0) return now;
-      Look look{.told = true};
+      client::JobLook look{.told = true};
       if (i == first_index)
         look = {.wait_s = std::min(left_s, 1.0), .seen = &before[i], .told = true};
       auto job = get_job(context, &call.interrupt, text_of(before[i], "job_id"), look);
@@ -193,7 +180,7 @@ Result<std::vector<json::object>> wait_for_any(const ToolContext& context, ToolC
       now[i] = std::move(*job);
     }
     for (std::size_t i = 0; i < before.size(); ++i)
-      if (has_moved(before[i], now[i])) return now;
+      if (client::has_moved(before[i], now[i])) return now;
   }
 }
 
@@ -201,11 +188,6 @@ bool is_terminal(std::string_view state) {
   constexpr std::array<std::string_view, 6> kTerminal{"completed", "incomplete",  "failed",
                                                       "cancelled", "interrupted", "expired"};
   return std::find(kTerminal.begin(), kTerminal.end(), state) != kTerminal.end();
-}
-
-bool has_moved(const json::object& before, const json::object& after) {
-  return text_of(before, "state") != text_of(after, "state") ||
-         text_of(before, "phase") != text_of(after, "phase");
 }
 
 std::string text_of(const json::object& envelope, std::string_view key) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "clients/cpp/job_look.h"
 #include "mcp/tools/tool.h"
 
 namespace ponder::mcp {
@@ -14,15 +15,9 @@ namespace ponder::mcp {
 /// POST /v1/jobs. The envelope, of the new job or of the existing one that answers for it.
 Result<json::object> post_job(const ToolContext& context, ToolCall& call, json::object body);
 
-/// How a job is looked at.
-struct Look {
-  double wait_s = 0;                   ///< the daemon answers when state or phase change
-  const json::object* seen = nullptr;  ///< ... at once where they are no longer these
-  bool told = false;  ///< the caller learns the id and may come back: an ask is kept for it
-};
 /// The envelope without its texts.
 Result<json::object> get_job(const ToolContext& context, client::Interrupt* interrupt,
-                             std::string_view id, const Look& look = {});
+                             std::string_view id, const client::JobLook& look = {});
 
 /// A piece of one of a job's texts. Offsets and counts are Unicode code points.
 struct TextPage {
@@ -49,8 +44,6 @@ Result<std::vector<json::object>> wait_for_any(const ToolContext& context, ToolC
                                                std::int64_t deadline_ms);
 
 bool is_terminal(std::string_view state);
-/// Whether state or phase differ.
-bool has_moved(const json::object& before, const json::object& after);
 
 // Reading an envelope: absent, null or of another type gives the fallback.
 std::string text_of(const json::object& envelope, std::string_view key);

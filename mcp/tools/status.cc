@@ -42,7 +42,7 @@ ToolResult one(const ToolContext& context, ToolCall& call, const std::string& id
   const bool waits = deadline_ms > context.clock.steady_ms();
   if (waits && !is_terminal(text_of(before, "state"))) {
     job = wait_for_job(context, call, before, deadline_ms,
-                       [&](const json::object& now) { return has_moved(before, now); });
+                       [&](const json::object& now) { return client::has_moved(before, now); });
     if (!job) return error_result(context, job.error(), id);
   }
   set_model(context, call, {&*job, 1});
