@@ -77,17 +77,6 @@ Word word_of(std::string_view name) {
   return found == kWords.end() ? Word::none : found->second;
 }
 
-bool has_type(const json::value& value, std::string_view type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_bool();
-  if (type == "null") return value.is_null();
-  if (type == "number") return value.is_number();
-  // Of 1.0 the drafts and their readers say different things; a writer's integer has no point.
-  return type == "integer" && (value.is_int64() || value.is_uint64());
-}
-
 /// A number as it compares with others of its kind: a whole one exactly, whatever its spelling.
 json::value plain_number(const json::value& value) {
   constexpr double kEnd = 18446744073709551616.0;  // 2^64
@@ -254,12 +243,12 @@ class Fit {
 
   bool type(const json::value& wanted, const json::value& value) {
     if (const json::string* one = wanted.if_string())
-      return has_type(value, *one) ||
+      return has_schema_type(value, *one) ||
              (is_asked_why() && no(fmt::format("it is not of type \"{}\"", one->c_str())));
     const json::array& types = wanted.get_array();
     if (!spend(types.size())) return false;
     return std::any_of(types.begin(), types.end(),
-                       [&](const auto& t) { return has_type(value, t.get_string()); }) ||
+                       [&](const auto& t) { return has_schema_type(value, t.get_string()); }) ||
            no("it is of none of the types of \"type\"");
   }
 

@@ -282,6 +282,16 @@ std::string to_json(const json::value& value) {
   return out;
 }
 
+bool has_schema_type(const json::value& value, std::string_view type) {
+  if (type == "object") return value.is_object();
+  if (type == "array") return value.is_array();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_bool();
+  if (type == "null") return value.is_null();
+  if (type == "number") return value.is_number();
+  return type == "integer" && (value.is_int64() || value.is_uint64());
+}
+
 bool has_field(const json::object& object, std::string_view key) {
   const json::value* v = object.if_contains(key);
   return v && !v->is_null();

@@ -36,6 +36,10 @@ Result<std::int64_t> int_field(const json::object& object, std::string_view key,
                                std::int64_t fallback, std::int64_t min, std::int64_t max);
 Result<double> number_field(const json::object& object, std::string_view key, double fallback,
                             double min, double max);
+/// Whether `value` is of a JSON Schema's type. Of 1.0 the drafts and their readers say different
+/// things; here an "integer" has no point.
+bool has_schema_type(const json::value& value, std::string_view type);
+
 /// True if the key is present and not null.
 bool has_field(const json::object& object, std::string_view key);
 

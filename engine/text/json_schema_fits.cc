@@ -6,21 +6,10 @@
 namespace ponder::text {
 namespace {
 
-bool has_type(const json::value& value, std::string_view type) {
-  if (type == "object") return value.is_object();
-  if (type == "array") return value.is_array();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_bool();
-  if (type == "null") return value.is_null();
-  if (type == "number") return value.is_number();
-  // Of 1.0 the drafts and their readers say different things; a writer's integer has no point.
-  return value.is_int64() || value.is_uint64();
-}
-
 bool is_allowed(const json::object& plain, const json::value& value) {
   if (const json::value* types = plain.if_contains("type"))
     if (std::none_of(types->as_array().begin(), types->as_array().end(), [&](const auto& type) {
-          return has_type(value, std::string_view(type.as_string()));
+          return has_schema_type(value, std::string_view(type.as_string()));
         }))
       return false;
   const json::value* listed = plain.if_contains("enum");
