@@ -28,7 +28,7 @@ Result<std::shared_ptr<DecoderSnapshot>> DecoderSnapshot::make(std::span<const f
   auto out = std::make_shared<DecoderSnapshot>();
   TRY(out->arena_, kernels::Arena::make(kernels::Arena::padded(state.size_bytes()) +
                                             kernels::Arena::padded(unread.size_bytes()),
-                                        true));
+                                        kernels::Arena::Pages::small));
   if (!state.empty()) out->state_ = out->arena_.take_array<float>(state.size());
   if (!unread.empty()) out->unread_ = out->arena_.take_array<float>(unread.size());
   std::copy(state.begin(), state.end(), out->state_.begin());

@@ -13,11 +13,11 @@ namespace {
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 }
 
-Result<Arena> Arena::make(std::size_t bytes, bool short_lived) {
+Result<Arena> Arena::make(std::size_t bytes, Pages pages) {
   Arena arena;
   if (bytes == 0) return arena;
   constexpr std::size_t kLargest = std::size_t{1} << 46;
-  const bool large = bytes >= kHugePage && !short_lived;
+  const bool large = bytes >= kHugePage && pages == Pages::large;
   const std::size_t grain = large ? kHugePage : std::size_t{4096};
   // One grain more, so that a large one can be cut to begin at a multiple of 2 MiB.
   const std::size_t size =

@@ -17,11 +17,14 @@ class Arena {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
+  /// Small ones for what comes and goes. To fill 5 MiB, fresh from the kernel, took 0.5 or 9 ms in
+  /// large pages, as the kernel had some ready or not, and always 1.4 ms in small ones (Zen 4,
+  /// virtual).
+  enum class Pages { large, small };
+
   Arena() = default;
   /// out_of_memory if the kernel refuses. Pages are touched, and so counted, only when written.
-  /// `short_lived`: without 2 MiB pages. To fill 5 MiB of those, fresh from the kernel, took 0.5 or
-  /// 9 ms, as the kernel had some ready or not; of small ones always 1.4 ms (Zen 4, virtual).
-  static Result<Arena> make(std::size_t bytes, bool short_lived = false);
+  static Result<Arena> make(std::size_t bytes, Pages pages = Pages::large);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
   ~Arena();
