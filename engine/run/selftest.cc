@@ -127,8 +127,10 @@ class Selftest {
     if (ids != cold_[kind]) return ids;
 
     const StateStore::Found found = store.find(prompt);
+    if (!found.snapshot)
+      return fail(ErrorCode::engine_error, "a state that was saved is not found again");
     sequence_->clear();
-    if (found.snapshot) TRY_VOID(model_.restore(*sequence_, *found.snapshot));
+    TRY_VOID(model_.restore(*sequence_, *found.snapshot));
     const auto rest = prompt.subspan(static_cast<std::size_t>(sequence_->length()));
     TRY_VOID(read_prompt(model_, *sequence_, rest, model_.chunk(), logits_));
     return finish(kind, 0);
