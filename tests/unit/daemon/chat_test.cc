@@ -45,6 +45,15 @@ class Chat : public ServedApi {
     }
     return out;
   }
+  /// Sends a turn that goes nowhere until its sink, which is returned, is told something.
+  Sink held_turn(RawClient& client, const std::string& more = {}) {
+    const auto started = std::make_shared<std::promise<Sink>>();
+    queue->on_turn = [started](const GenerationRequest&, Sink sink) {
+      started->set_value(std::move(sink));
+    };
+    client.send(post("/v1/chat/completions", body(more)));
+    return started->get_future().get();
+  }
   static void a_thoughtful_answer(const GenerationRequest&, Sink sink) {
     sink->on_started({});
     sink->on_prefill({5, 10});
@@ -263,35 +272,19 @@ TEST_F(Chat, SendsHeadersAndBeatsWhileATurnWaits) {
 
 TEST_F(Chat, EndsATurnWithItsConnection) {
   serve();
-  std::mutex mutex;
-  std::vector<Sink> held;
-  queue->on_turn = [&](const GenerationRequest&, Sink sink) {
-    {
-      const std::lock_guard lock(mutex);
-      held.push_back(sink);
-    }
-    sink->on_started({});  // nothing of this test after it: it may be over by then
-  };
-  RawClient streaming = on_unix();
-  streaming.send(post("/v1/chat/completions", body(R"("stream": true)")));
-  ASSERT_TRUE(streaming.read_until("assistant"));
-  streaming.close();
+  RawClient client = on_unix();
+  const Sink sink = held_turn(client, R"("stream": true)");
+  sink->on_started({});
+  ASSERT_TRUE(client.read_until("assistant"));
+  client.close();
   EXPECT_TRUE(queue->wait_until_turn_cancelled());
-  const std::lock_guard lock(mutex);
-  for (const Sink& sink : held)
-    sink->on_ended(ended(Finish::cancelled));
-  held.clear();
+  sink->on_ended(ended(Finish::cancelled));
 }
 
 TEST_F(Chat, EndsAWholeTurnWithItsConnection) {
   serve();
-  const auto started = std::make_shared<std::promise<Sink>>();
-  queue->on_turn = [started](const GenerationRequest&, Sink sink) {
-    started->set_value(std::move(sink));
-  };
   RawClient client = on_unix();
-  client.send(post("/v1/chat/completions", body("")));
-  Sink sink = started->get_future().get();
+  const Sink sink = held_turn(client);
   client.close();
   EXPECT_TRUE(queue->wait_until_turn_cancelled());
   sink->on_ended(ended(Finish::cancelled));
@@ -299,13 +292,8 @@ TEST_F(Chat, EndsAWholeTurnWithItsConnection) {
 
 TEST_F(Chat, TellsAClientThatClosedItsSendingSideWhyTheTurnEnded) {
   serve();
-  const auto started = std::make_shared<std::promise<Sink>>();
-  queue->on_turn = [started](const GenerationRequest&, Sink sink) {
-    started->set_value(std::move(sink));
-  };
   RawClient client = on_unix();
-  client.send(post("/v1/chat/completions", body("")));
-  const Sink sink = started->get_future().get();
+  const Sink sink = held_turn(client);
   ::shutdown(client.fd(), SHUT_WR);
   ASSERT_TRUE(queue->wait_until_turn_cancelled());
   sink->on_ended(ended(Finish::cancelled));
