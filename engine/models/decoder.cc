@@ -93,9 +93,11 @@ Result<void> Decoder::load_weights(const artifact::Gguf& file, const DecoderPlan
       decoder_slots(config_, weights_, plan.with_nextn, options_.drafts);
   step_bytes_ = decoder_step_bytes(file, plan);
   TRY(weight_arena_, Arena::make(slot_bytes(file, slots)));
-  TRY(scratch_arena_, Arena::make(Scratch::bytes(config_, options_.chunk, options_.drafts)));
+  const kernels::MatMulColumns columns = slot_columns(file, slots);
+  TRY(scratch_arena_,
+      Arena::make(Scratch::bytes(config_, columns, options_.chunk, options_.drafts)));
   TRY_VOID(load_slots(file, slots, weight_arena_, stream_));
-  scratch_.bind(scratch_arena_, config_, options_.chunk, options_.drafts);
+  scratch_.bind(scratch_arena_, config_, columns, options_.chunk, options_.drafts);
   rows_.reserve(static_cast<std::size_t>(options_.chunk));
   if (!options_.drafts) return {};
   flushed_.reserve(static_cast<std::size_t>(options_.chunk));

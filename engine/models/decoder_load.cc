@@ -80,11 +80,13 @@ Result<DecoderPlan> plan_decoder(const artifact::Gguf& file, DecoderConfig confi
 MemoryNeed decoder_memory_need(const artifact::Gguf& file, const DecoderPlan& plan) {
   DecoderWeights weights;
   MemoryNeed need;
-  need.weights = arena_bytes(slot_bytes(file, plan.slots(weights)));
+  const std::vector<WeightSlot> slots = plan.slots(weights);
+  need.weights = arena_bytes(slot_bytes(file, slots));
   const SequenceLayout sequence = sequence_layout(plan);
   need.kv = static_cast<std::uint64_t>(pages_for(plan.options.n_ctx)) * sequence.kv.page_bytes();
   need.state = sequence.state_bytes();
-  need.scratch = arena_bytes(Scratch::bytes(plan.config, plan.options.chunk, plan.options.drafts));
+  need.scratch = arena_bytes(Scratch::bytes(plan.config, slot_columns(file, slots),
+                                            plan.options.chunk, plan.options.drafts));
   need.total = need.weights + need.kv + need.state + need.scratch;
   return need;
 }

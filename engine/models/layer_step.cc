@@ -13,22 +13,17 @@ std::uint64_t wide_bytes(const DecoderConfig& c, std::int64_t n, bool drafts) {
   return out;
 }
 
-std::uint64_t matmul_bytes(const DecoderConfig& c, std::int64_t n, bool drafts) {
-  std::int64_t cols = std::max({c.hidden, c.attention.heads * c.attention.head_dim,
-                                c.delta_net.value_dim(), drafts ? 2 * c.hidden : 0});
-  if (c.has(FeedForward::dense)) cols = std::max(cols, c.ffn);
-  if (c.has(FeedForward::mixture)) cols = std::max({cols, c.mixture.ffn, c.mixture.shared_ffn});
-  return kernels::Arena::padded(kernels::matmul_workspace_bytes(n, cols));
-}
-
 }  // namespace
 
-std::uint64_t Scratch::bytes(const DecoderConfig& c, std::int64_t rows, bool drafts) {
+std::uint64_t Scratch::bytes(const DecoderConfig& c, const kernels::MatMulColumns& columns,
+                             std::int64_t rows, bool drafts) {
   return 3 * padded_floats(rows * c.hidden) + padded_floats(rows * c.attention.rot) +
-         matmul_bytes(c, rows, drafts) + wide_bytes(c, rows, drafts);
+         kernels::Arena::padded(kernels::matmul_workspace_bytes(rows, columns)) +
+         wide_bytes(c, rows, drafts);
 }
 
-void Scratch::bind(kernels::Arena& arena, const DecoderConfig& c, std::int64_t rows, bool drafts) {
+void Scratch::bind(kernels::Arena& arena, const DecoderConfig& c,
+                   const kernels::MatMulColumns& columns, std::int64_t rows, bool drafts) {
   const auto floats = [&](std::int64_t count) {
     return arena.take_array<float>(static_cast<std::size_t>(count)).data();
   };
@@ -36,7 +31,7 @@ void Scratch::bind(kernels::Arena& arena, const DecoderConfig& c, std::int64_t r
   norm = floats(rows * c.hidden);
   out = floats(rows * c.hidden);
   rope = floats(rows * c.attention.rot);
-  matmul = arena.take_array<std::byte>(matmul_bytes(c, rows, drafts));
+  matmul = arena.take_array<std::byte>(kernels::matmul_workspace_bytes(rows, columns));
   wide = arena.take_array<std::byte>(wide_bytes(c, rows, drafts));
 }
 

@@ -34,8 +34,11 @@ struct Scratch {
   std::span<std::byte> matmul;
   std::span<std::byte> wide;
 
-  static std::uint64_t bytes(const DecoderConfig& config, std::int64_t rows, bool drafts);
-  void bind(kernels::Arena& arena, const DecoderConfig& config, std::int64_t rows, bool drafts);
+  /// `columns`: of all matrices (slot_columns).
+  static std::uint64_t bytes(const DecoderConfig& config, const kernels::MatMulColumns& columns,
+                             std::int64_t rows, bool drafts);
+  void bind(kernels::Arena& arena, const DecoderConfig& config,
+            const kernels::MatMulColumns& columns, std::int64_t rows, bool drafts);
 };
 
 /// Hands out `wide` from front to back for one part of a layer.

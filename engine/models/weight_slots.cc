@@ -170,6 +170,18 @@ std::uint64_t slot_bytes(const artifact::Gguf& file, const std::vector<WeightSlo
   return total;
 }
 
+kernels::MatMulColumns slot_columns(const artifact::Gguf& file,
+                                    const std::vector<WeightSlot>& slots) {
+  kernels::MatMulColumns out;
+  for (const WeightSlot& slot : slots) {
+    if (slot.matrix == nullptr && slot.experts == nullptr) continue;
+    const artifact::TensorInfo* info = find(file, slot);
+    CHECK_MSG(info != nullptr, slot.name);
+    out.add(info->type, static_cast<std::int64_t>(slot.extents[0]));
+  }
+  return out;
+}
+
 Result<void> load_slots(const artifact::Gguf& file, const std::vector<WeightSlot>& slots,
                         kernels::Arena& arena, const kernels::Stream& stream) {
   for (const WeightSlot& slot : slots) {

@@ -11,6 +11,7 @@
 #include "kernels/core/arena.h"
 #include "kernels/core/stream.h"
 #include "kernels/core/weight.h"
+#include "kernels/ops/matmul.h"
 
 namespace ponder::models {
 
@@ -38,6 +39,10 @@ std::vector<std::string> check_slots(const artifact::Gguf& file,
 
 /// Arena bytes that load_slots takes. The slots must have passed check_slots.
 std::uint64_t slot_bytes(const artifact::Gguf& file, const std::vector<WeightSlot>& slots);
+
+/// What the rows that the slots' matrices are multiplied with take in a product's workspace.
+kernels::MatMulColumns slot_columns(const artifact::Gguf& file,
+                                    const std::vector<WeightSlot>& slots);
 
 /// Reads each tensor in slabs on the stream's threads and packs it into the arena, so that never
 /// more than one copy and a slab a thread is in memory.

@@ -170,9 +170,6 @@ void for_units(const layout::Part& part, std::size_t lane, const Visit& visit) {
   if (part.unit == 1) run(std::integral_constant<std::size_t, 1>{});
 }
 
-bool is_float(DType type) {
-  return format(type).block_elements == 1;
-}
 /// A float row is one part: `cols` units.
 layout::Part float_row(DType type, std::int64_t cols) {
   const auto unit = static_cast<int>(format(type).block_bytes);

@@ -12,9 +12,9 @@
 
 namespace ponder::kernels {
 
-std::size_t matmul_workspace_bytes(std::int64_t n, std::int64_t cols) {
-  const std::int64_t quantised = ((cols + 31) / 32 * n * kTokenBlockBytes + 63) / 64 * 64;
-  return static_cast<std::size_t>(quantised + n * cols * 4);
+std::size_t matmul_workspace_bytes(std::int64_t n, const MatMulColumns& columns) {
+  const std::int64_t blocks = (columns.quantised + 31) / 32 * n * kTokenBlockBytes;
+  return static_cast<std::size_t>((blocks + 63) / 64 * 64 + n * columns.floats * 4);
 }
 
 bool kv_shape_supported(const KvShape& shape) {

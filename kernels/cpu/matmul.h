@@ -36,9 +36,12 @@ struct MatMulCpu {
       panels += panel_count(w);
       bytes += panel_count(w) * static_cast<std::int64_t>(w.panel_bytes());
     }
-    CHECK(op.workspace.size() >= matmul_workspace_bytes(op.n, call.cols));
+    const std::int64_t quantised_cols = any_quantised ? call.cols : 0;
+    const std::int64_t float_cols = any_float ? call.cols : 0;
+    CHECK(op.workspace.size() >= matmul_workspace_bytes(op.n, {quantised_cols, float_cols}));
     call.blocks = op.workspace.data();
-    call.floats = reinterpret_cast<float*>(op.workspace.data() + float_part(op.n, call.cols));
+    call.floats = reinterpret_cast<float*>(op.workspace.data() +
+                                           matmul_workspace_bytes(op.n, {quantised_cols, 0}));
 
     const std::int64_t tiles = (op.n + kTile - 1) / kTile;
     Pieces<S>::for_ranges(stream, tiles, kTile * call.cols,
@@ -67,11 +70,6 @@ struct MatMulCpu {
     });
   }
 
-  /// Offset of the f32 tokens in the workspace, after the quantised ones.
-  static std::int64_t float_part(std::int64_t n, std::int64_t cols) {
-    return ((cols + 31) / 32 * n * kTokenBlockBytes + 63) / 64 * 64;
-  }
-
  private:
   struct Call {
     const MatMul* op;
@@ -81,9 +79,6 @@ struct MatMulCpu {
     float* floats;      // tiles of [cols][width]
   };
 
-  static bool is_float(DType type) {
-    return type == DType::F32 || type == DType::F16 || type == DType::BF16;
-  }
   static std::int64_t panel_count(const Weight& w) { return (w.rows + 15) / 16; }
 
   // ---- token side

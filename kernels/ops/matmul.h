@@ -8,6 +8,7 @@
 // added in order. Quantised weights: x is quantised to int8 with one f32 scale for each 32
 // columns, the products within a block are exact integers, the blocks are added in f32 in order.
 // y must not overlap x or the workspace. Non-finite x makes its row of a quantised product NaN.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,9 +28,21 @@ struct MatMul {
   std::int64_t x_stride = 0;  ///< floats from row to row; 0: cols
   std::int64_t n = 0;
   std::span<const MatMulOutput> outputs;
-  std::span<std::byte> workspace;  ///< at least matmul_workspace_bytes(n, cols), aligned to 64
+  std::span<std::byte> workspace;  ///< as matmul_workspace_bytes says, aligned to 64
 };
 
-std::size_t matmul_workspace_bytes(std::int64_t n, std::int64_t cols);
+/// The widest x, in columns, that weights of either kind are multiplied with; 0: there are none.
+struct MatMulColumns {
+  std::int64_t quantised = 0;
+  std::int64_t floats = 0;
+
+  void add(DType type, std::int64_t cols) {
+    std::int64_t& widest = is_float(type) ? floats : quantised;
+    widest = std::max(widest, cols);
+  }
+};
+/// Bytes of workspace for any call of n rows with such weights. x is kept in both forms, one after
+/// the other, only where a call has outputs of both kinds.
+std::size_t matmul_workspace_bytes(std::int64_t n, const MatMulColumns& columns);
 
 }  // namespace ponder::kernels

@@ -30,6 +30,16 @@ constexpr const FormatInfo& format(DType type) {
   return kFormats[static_cast<std::size_t>(type)];
 }
 
+/// Without a look into kFormats: kernels ask, and the instruction sets' objects share nothing.
+constexpr bool is_float(DType type) {
+  return type == DType::F32 || type == DType::F16 || type == DType::BF16;
+}
+static_assert([] {
+  for (const FormatInfo& f : kFormats)
+    if (is_float(f.type) != (f.block_elements == 1)) return false;
+  return true;
+}());
+
 constexpr std::optional<DType> dtype_of_gguf(std::uint32_t id) {
   for (const FormatInfo& f : kFormats)
     if (f.gguf_id == id) return f.type;

@@ -20,13 +20,13 @@ struct Product {
       : weight(type, rows, cols, random_rows(type, rows, cols, 1)),
         x(random_floats(static_cast<std::size_t>(n * cols), 2)),
         y(static_cast<std::size_t>(n * rows)),
-        workspace(Arena::make(matmul_workspace_bytes(n, cols)).value()) {
+        workspace(Arena::make(matmul_workspace_bytes(n, {cols, cols})).value()) {
     output = {&weight.weight, y.data(), 0};
     op.x = x.data();
     op.n = n;
     op.outputs = {&output, 1};
-    op.workspace = {workspace.take(matmul_workspace_bytes(n, cols)),
-                    matmul_workspace_bytes(n, cols)};
+    op.workspace = {workspace.take(matmul_workspace_bytes(n, {cols, cols})),
+                    matmul_workspace_bytes(n, {cols, cols})};
   }
   PackedWeight weight;
   std::vector<float> x, y;
@@ -74,10 +74,11 @@ void decode_from_memory(benchmark::State& state, DType type) {
     pack_rows(weight, packed, row, source_rows, source.data());
   const std::vector<float> x = random_floats(static_cast<std::size_t>(cols), 2);
   std::vector<float> y(static_cast<std::size_t>(rows));
-  Arena workspace = Arena::make(matmul_workspace_bytes(1, cols)).value();
+  Arena workspace = Arena::make(matmul_workspace_bytes(1, {cols, cols})).value();
   const MatMulOutput output{&weight, y.data(), 0};
   MatMul op{x.data(), 0, 1, {&output, 1}, {}};
-  op.workspace = {workspace.take(matmul_workspace_bytes(1, cols)), matmul_workspace_bytes(1, cols)};
+  op.workspace = {workspace.take(matmul_workspace_bytes(1, {cols, cols})),
+                  matmul_workspace_bytes(1, {cols, cols})};
   ThreadPool pool(static_cast<int>(state.range(0)));
   for (auto _ : state)
     ops().matmul({&pool}, op);
@@ -128,8 +129,9 @@ class Step {
     table_.resize(static_cast<std::size_t>(n * 64));
     rope_table(depth, n, 64, 1e7, table_.data());
     logits_.resize(4096);
-    workspace_ = Arena::make(matmul_workspace_bytes(n, 1024)).value();
-    scratch_ = {workspace_.take(matmul_workspace_bytes(n, 1024)), matmul_workspace_bytes(n, 1024)};
+    workspace_ = Arena::make(matmul_workspace_bytes(n, {1024, 1024})).value();
+    scratch_ = {workspace_.take(matmul_workspace_bytes(n, {1024, 1024})),
+                matmul_workspace_bytes(n, {1024, 1024})};
   }
 
   void run(const Stream& stream) {

@@ -14,7 +14,6 @@ namespace {
 /// y[n, sum of rows] of one call with several weights.
 std::vector<float> product(const OpTable& ops, const std::vector<const Weight*>& weights,
                            const float* x, std::int64_t n, ThreadPool* pool = nullptr) {
-  const std::int64_t cols = weights[0]->cols;
   std::int64_t width = 0;
   for (const Weight* w : weights)
     width += w->rows;
@@ -25,12 +24,16 @@ std::vector<float> product(const OpTable& ops, const std::vector<const Weight*>&
     outputs.push_back({w, y.data() + at, width});
     at += w->rows;
   }
-  Arena workspace = Arena::make(matmul_workspace_bytes(n, cols)).value();
+  MatMulColumns columns;
+  for (const Weight* w : weights)
+    columns.add(w->type, w->cols);
+  const std::size_t bytes = matmul_workspace_bytes(n, columns);
+  Arena workspace = Arena::make(bytes).value();
   MatMul op;
   op.x = x;
   op.n = n;
   op.outputs = outputs;
-  op.workspace = {workspace.take(matmul_workspace_bytes(n, cols)), matmul_workspace_bytes(n, cols)};
+  op.workspace = {workspace.take(bytes), bytes};
   ops.matmul(Stream{pool}, op);
   return y;
 }
@@ -337,7 +340,7 @@ TEST(MatMulShapes, StridedTokensAndOutputsLeaveTheGapsAlone) {
     const std::vector<float> want = product(*ops, {&packed.weight}, dense.data(), 5);
     std::vector<float> y(5 * 33, 7.0f);
     const MatMulOutput output{&packed.weight, y.data(), 33};
-    const std::size_t bytes = matmul_workspace_bytes(5, 64);
+    const std::size_t bytes = matmul_workspace_bytes(5, {.quantised = 64});
     Arena workspace = Arena::make(bytes).value();
     MatMul op;
     op.x = x.data();

@@ -42,11 +42,12 @@ std::uint64_t anonymous_bytes() {
 /// Models of the other architectures, of 70 to 100 MiB with a full window: 2 % of that is more than
 /// what the process takes for itself.
 using Written = ponder::testing::GgufWriter (*)();
-ponder::testing::GgufWriter dense(const char* architecture, std::uint32_t layers) {
+ponder::testing::GgufWriter dense(const char* architecture, std::uint32_t layers,
+                                  std::uint32_t ffn = 1024) {
   return ponder::testing::tiny_transformer({.architecture = architecture,
                                             .layers = layers,
                                             .hidden = 512,
-                                            .ffn = 1024,
+                                            .ffn = ffn,
                                             .vocab = 4096,
                                             .heads = 4,
                                             .kv_heads = 4,
@@ -55,6 +56,10 @@ ponder::testing::GgufWriter dense(const char* architecture, std::uint32_t layers
 }
 ponder::testing::GgufWriter llama() {
   return dense("llama", 12);
+}
+/// A chunk of such rows in f32 would be a sixth of it; all its matrices are quantised.
+ponder::testing::GgufWriter wide() {
+  return dense("llama", 5, 8192);
 }
 ponder::testing::GgufWriter qwen3() {
   return dense("qwen3", 16);
@@ -180,6 +185,7 @@ std::vector<Case> cases() {
   add("pebble-q4_k_m.gguf", "f16", "Q4KMKvF16", "Q4KMKvF16Drafts");
   add("pebble-q4_k_m.gguf", "r4", "Q4KMKvR4", "Q4KMKvR4Drafts");
   all.push_back({"LlamaKvF16", nullptr, {}, "f16", 0, llama});
+  all.push_back({"LlamaWideKvF16", nullptr, {}, "f16", 0, wide});
   all.push_back({"Qwen3KvQ8", nullptr, {}, "q8_0", 0, qwen3});
   all.push_back({"Qwen3MoeKvR4", nullptr, {}, "r4", 0, qwen3moe});
   all.push_back({"Qwen35MoeKvF16", nullptr, {}, "f16", 0, qwen35moe});
