@@ -26,6 +26,7 @@ class Emitter {
 
   Result<std::shared_ptr<const JsonGrammar>> program() {
     g_ = std::make_shared<JsonGrammar>();
+    g_->ops.reserve(64);  // g++ 14 warns falsely of a write past the first op's room
     g_->start_after_tag = blank(Blank::lead);
     g_->start = add(Op::call, 0, 0);
     add(Op::halt);
