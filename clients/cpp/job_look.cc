@@ -14,7 +14,8 @@ std::string text_of(const json::object& envelope, std::string_view key) {
 
 std::string look_target(std::string_view id, const JobLook& look) {
   std::vector<std::string> query;
-  if (look.wait_s > 0) query.push_back(fmt::format("wait_s={:g}", look.wait_s));
+  // Fixed: the daemon takes no exponent.
+  if (look.wait_s > 0) query.push_back(fmt::format("wait_s={:.3f}", look.wait_s));
   if (look.seen) {
     const std::string phase = text_of(*look.seen, "phase");
     query.push_back("seen=" + text_of(*look.seen, "state") + (phase.empty() ? "" : ":" + phase));

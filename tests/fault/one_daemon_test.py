@@ -280,7 +280,8 @@ def stale_states():
             took = time.monotonic() - began
             worst = max(worst, took)
             recovered += check(code == 0 and took <= 5, f"{leave.__name__}: exit {code} after {took:.2f} s: {err.strip()}")
-            check(len(place.settled()) == 1, f"{leave.__name__}: {len(place.settled())} daemons")
+            live = len(place.settled())
+            check(live == 1, f"{leave.__name__}: {live} daemons")
             place.end()
         profile.figure(12, "stale states recovered", f"{recovered} of {states}", "all")
         profile.figure(12, "slowest recovery", f"{worst:.2f} s", "5 s")

@@ -243,9 +243,9 @@ TEST_F(WaitTest, ASpentWaitIs124AndCtrlCIs130AndNeitherCancels) {
   });
   EXPECT_EQ(run_ponder({"wait", kJob, "--wait-s", "0.1"}).exit_code, 124);
   EXPECT_TRUE(server_->wait_for_target(job_path(kJob, "?told=true")));
-  const int waits = server_->count_of_target(job_path(kJob, "?wait_s=25"));
+  const int waits = server_->count_of_target(job_path(kJob, "?wait_s=25.000"));
   Running running(ponder({"wait", kJob}));
-  ASSERT_TRUE(server_->wait_for_target(job_path(kJob, "?wait_s=25"), waits + 1));
+  ASSERT_TRUE(server_->wait_for_target(job_path(kJob, "?wait_s=25.000"), waits + 1));
   running.signal(SIGINT);
   EXPECT_EQ(running.wait().exit_code, 130);
   EXPECT_TRUE(server_->wait_for_target(job_path(kJob, "?told=true"), 2)) << "both said its id";

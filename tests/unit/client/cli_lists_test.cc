@@ -122,7 +122,7 @@ TEST_F(StatusTest, OfAJobItExitsByItsState) {
     EXPECT_EQ(ended.exit_code, code) << state;
     EXPECT_THAT(ended.out, HasSubstr("state     " + state));
   }
-  EXPECT_EQ(server_->seen().at(0).target, job_path(kJob, "?wait_s=0.5"));
+  EXPECT_EQ(server_->seen().at(0).target, job_path(kJob, "?wait_s=0.500"));
   on("GET " + job_path(kJob), 404, error_body("job_unknown", "unknown"));
   EXPECT_EQ(run_ponder({"status", kJob}).exit_code, 4);
 }
@@ -139,7 +139,7 @@ TEST_F(StatusTest, OfTheDaemonListsThisDirectoryUnlessAllAreWanted) {
 TEST_F(StatusTest, OfSeveralJobsWakesWhenOneOfThemMoves) {
   on("GET " + job_path(kJob), 200, envelope(kJob, "completed"));
   on("GET " + job_path(kOtherJob), [](const SeenRequest& request, Peer& peer) {
-    const bool waits = request.target.ends_with("?wait_s=1&seen=running");
+    const bool waits = request.target.ends_with("?wait_s=1.000&seen=running");
     peer.answer(200, envelope(kOtherJob, waits ? "failed" : "running"));
   });
   const std::vector<std::string> line{"status",  "--job-ids", kJob, "--job-ids",
