@@ -124,8 +124,8 @@ TEST_F(ApiTest, PassesTheQueuesErrorsOn) {
                                      {ErrorCode::queue_full, 429},
                                      {ErrorCode::storage, 503},
                                      {ErrorCode::loading, 503}}) {
-    queue->on_submit = [code = code](const jobs::JobSpec&) -> Result<jobs::Submitted> {
-      return fail(code, "no");
+    queue->on_submit = [why = code](const jobs::JobSpec&) -> Result<jobs::Submitted> {
+      return fail(why, "no");
     };
     const RawResponse response = ask(post("/v1/jobs", R"({"task": "x"})"));
     EXPECT_EQ(response.status, status);
