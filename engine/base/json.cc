@@ -6,6 +6,7 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value_stack.hpp>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -74,18 +75,31 @@ class StrictHandler {
     stack_.push_string(s);
     return one_more(ec);
   }
-  bool on_number_part(std::string_view, Code&) { return true; }
+  bool on_number_part(std::string_view s, Code&) {
+    number_.append(s);
+    return true;
+  }
   bool on_int64(std::int64_t i, std::string_view, Code& ec) {
+    number_.clear();
     stack_.push_int64(i);
     return one_more(ec);
   }
   bool on_uint64(std::uint64_t u, std::string_view, Code& ec) {
+    number_.clear();
     stack_.push_uint64(u);
     return one_more(ec);
   }
-  bool on_double(double d, std::string_view, Code& ec) {
+  /// The library's own reading of the digits is a unit or two of the last place off for some, so
+  /// that a number that was written and read again would be another.
+  bool on_double(double about, std::string_view s, Code& ec) {
+    number_.append(s);
+    double d = about;
+    const auto read = std::from_chars(number_.data(), number_.data() + number_.size(), d);
+    number_.clear();
+    const bool too_large = read.ec == std::errc::result_out_of_range && std::abs(about) > 1;
+    if (read.ec != std::errc()) d = about;  // a number too small for a double is zero
     stack_.push_double(d);
-    if (std::isfinite(d)) return one_more(ec);
+    if (!too_large && std::isfinite(d)) return one_more(ec);
     problem = "a number is too large";
     ec = boost::json::error::syntax;
     return false;
@@ -112,6 +126,7 @@ class StrictHandler {
   json::value_stack stack_;
   std::vector<std::set<std::string, std::less<>>> keys_;
   std::string key_;
+  std::string number_;  // the digits of the number that is being read
 };
 
 /// Boost writes every double with an exponent (2.5E0); people and models read these.

@@ -4,7 +4,11 @@
 
 #include <boost/json/serialize.hpp>
 
+#include <cstdlib>
 #include <limits>
+#include <random>
+#include <string>
+#include <vector>
 
 #include "engine/base/utf8.h"
 
@@ -33,6 +37,48 @@ TEST(Json, WritesNumbersAsPeopleReadThem) {
     EXPECT_EQ(parse_json(to_json(json::value(d)))->as_double(), d);
 }
 
+// The slow twin is the C library's reading.
+TEST(Json, ReadsEveryNumberAsTheNearestDouble) {
+  std::mt19937_64 random(7);
+  const auto digits = [&](std::size_t most) {
+    std::string out(1, static_cast<char>('1' + random() % 9));
+    for (std::size_t n = random() % most; n > 0; --n)
+      out += static_cast<char>('0' + random() % 10);
+    return out;
+  };
+  std::vector<std::string> numbers = {"1111111000006371555158481727942",
+                                      "18446744073709551616",
+                                      "0.1",
+                                      "1E+5",
+                                      "1e-5",
+                                      "-0.0",
+                                      "5e-324",
+                                      "2e-324",
+                                      "1e-400",
+                                      "1.7976931348623158e308",
+                                      "0." + std::string(2000, '0') + "7",
+                                      std::string(300, '9')};
+  for (int i = 0; i < 20'000; ++i) {
+    numbers.push_back((random() % 2 ? "-" : "") + digits(25) + "." + digits(25));
+    numbers.push_back(digits(3) + "." + digits(20) + "e" +
+                      std::to_string(int(random() % 560) - 280));
+    numbers.push_back(digits(10) + digits(30) + "1234567890123456789012");
+  }
+  for (const std::string& number : numbers) {
+    const double nearest = std::strtod(number.c_str(), nullptr);
+    for (const std::string& text :
+         {number, "[" + number + "]", "{\"n\":7,\"m\":" + number + " }"}) {
+      const auto read = parse_json(text);
+      ASSERT_TRUE(read) << text;
+      const json::value& value = read->is_array()    ? read->as_array()[0]
+                                 : read->is_object() ? read->as_object().at("m")
+                                                     : *read;
+      ASSERT_EQ(value.as_double(), nearest) << text;
+      ASSERT_EQ(parse_json(to_json(value))->as_double(), nearest) << text;
+    }
+  }
+}
+
 // The slow twin is the library's own writer.
 TEST(Json, EscapesTextsAsTheLibraryDoes) {
   std::string all;
@@ -56,6 +102,7 @@ TEST(Json, EscapesTextsAsTheLibraryDoes) {
 TEST(Json, RefusesWhatBoostWouldSilentlyBend) {
   EXPECT_EQ(code_of(R"({"a":1,"a":2})"), ErrorCode::bad_request);
   EXPECT_EQ(code_of(R"({"n":1e400})"), ErrorCode::bad_request);
+  EXPECT_EQ(code_of("1.7976931348623159e308"), ErrorCode::bad_request);
   EXPECT_EQ(code_of("{} {}"), ErrorCode::bad_request);
   EXPECT_EQ(code_of("\"\xFF\""), ErrorCode::bad_request);
   EXPECT_EQ(code_of("NaN"), ErrorCode::bad_request);
