@@ -6,9 +6,9 @@
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value_stack.hpp>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -90,16 +90,14 @@ class StrictHandler {
     return one_more(ec);
   }
   /// The library's own reading of the digits is a unit or two of the last place off for some, so
-  /// that a number that was written and read again would be another.
-  bool on_double(double about, std::string_view s, Code& ec) {
+  /// that a number that was written and read again would be another. The C library's is exact: no
+  /// program here leaves its C locale, and macOS has no from_chars for these.
+  bool on_double(double, std::string_view s, Code& ec) {
     number_.append(s);
-    double d = about;
-    const auto read = std::from_chars(number_.data(), number_.data() + number_.size(), d);
+    const double d = std::strtod(number_.c_str(), nullptr);
     number_.clear();
-    const bool too_large = read.ec == std::errc::result_out_of_range && std::abs(about) > 1;
-    if (read.ec != std::errc()) d = about;  // a number too small for a double is zero
     stack_.push_double(d);
-    if (!too_large && std::isfinite(d)) return one_more(ec);
+    if (std::isfinite(d)) return one_more(ec);
     problem = "a number is too large";
     ec = boost::json::error::syntax;
     return false;

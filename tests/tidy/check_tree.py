@@ -36,6 +36,7 @@ BANNED = [  # (pattern, where it is banned, what to say)
     (re.compile(r"\b(popen|system)\s*\("), r"(?!tests/).*", "no shell: start one fixed program with an argv vector"),
     (re.compile(r"\bstd::cout\b|\bprintf\s*\("), r"mcp/(?!protocol/).*", "stdout carries only protocol"),
     (re.compile(r"\bco_await\b|\bco_return\b"), r".*", "no coroutines: g++ 12 destroys some temporaries twice"),
+    (re.compile(r"\bsetlocale\s*\(|\blocale::global\b"), r".*", "numbers are read and written in the C locale"),
     (re.compile(r"-march=native"), r".*", NATIVE),
     (re.compile(r"\busing namespace\b"), r".*\.h$", "no using namespace in a header"),
 ]
@@ -133,6 +134,7 @@ PLANTED = {  # path: (text, what is said), or (a file each, what is said)
     "jobs/j.cc": ("int x;\n" * 700, "over 600"),
     "docs/k.md": ("[here](nowhere.md)\n", "leads nowhere"),
     "clients/l.cc": ('#include "daemon_client.h"\n', "from the repository root"),
+    "clients/p.cc": ('char* c = setlocale(LC_ALL, "");\n', "C locale"),
     "jobs/m.cc": ("task f() { co_return; }\n", "no coroutines"),
     "kernels/CMakeLists.txt": ("add_compile_options(-march=native)\n", "-march=native"),
     "kernels/n.cc": ("auto flags = \"-march=native\";\n", "-march=native"),
